@@ -1,0 +1,1 @@
+"""Memory for teams whose coding agents work beside them."""
