@@ -1,0 +1,1 @@
+"""The `clumsies` command line, one file a command group."""

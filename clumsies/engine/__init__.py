@@ -1,0 +1,1 @@
+"""The retrieval engine: units, index, lexical and vector search, fusion, reranking, activation."""

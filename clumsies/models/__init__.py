@@ -1,0 +1,1 @@
+"""Pinned model profiles and the sessions that run them."""

@@ -1,0 +1,1 @@
+"""Durable storage: database policy, later objects and generations."""
