@@ -23,7 +23,7 @@ TOKENIZER_FILE = "tokenizer.json"
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """One pinned file; `path` is relative to its repository, with `/`; `sha256` is lower-case hex."""
+    """One pinned file; `path` is relative to its repository, `sha256` is lower-case hex."""
 
     path: str
     size_bytes: int
@@ -217,7 +217,10 @@ MULTILINGUAL = Profile(
     blend_weights=(),
     late_pass=False,
     packaged=False,
-    cpu_note="The embedder is quantised for AVX-512 VNNI; other processors run it more slowly.",
+    cpu_note=(
+        "The embedder is quantised for AVX-512 VNNI. It runs on every 64-bit processor, more slowly "
+        "elsewhere, and x86-64 without VNNI may lose accuracy to saturated 16-bit sums."
+    ),
 )
 
 _COMPACT_TOKENIZER = ModelFile(
