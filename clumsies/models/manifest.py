@@ -218,8 +218,8 @@ MULTILINGUAL = Profile(
     late_pass=False,
     packaged=False,
     cpu_note=(
-        "The embedder is quantised for AVX-512 VNNI. It runs on every 64-bit processor, more slowly "
-        "elsewhere, and x86-64 without VNNI may lose accuracy to saturated 16-bit sums."
+        "The embedder is quantised for AVX-512 VNNI. It runs on every 64-bit processor; others are "
+        "slower, and x86-64 without VNNI may lose accuracy to saturated 16-bit sums."
     ),
 )
 
