@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from platformdirs import PlatformDirs
@@ -74,3 +74,32 @@ def worker_threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return max(1, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class HubSettings:
+    """How models are fetched; `endpoint` None means the public hub.
+
+    `cache` is the hub's own cache directory, whose files are used after verification. The token
+    is sent to the endpoint's own host alone and stays out of every `repr`.
+    """
+
+    endpoint: str | None = None
+    cache: Path | None = None
+    token: str | None = field(default=None, repr=False)
+    offline: bool = False
+
+
+def hub_settings(environ: Mapping[str, str] | None = None) -> HubSettings:
+    """What `HF_ENDPOINT`, `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN` and `HF_HUB_OFFLINE` say."""
+    env = os.environ if environ is None else environ
+    home = env.get("HF_HOME")
+    if not home:
+        home = str(Path(env.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
+    cache = env.get("HF_HUB_CACHE") or str(Path(home) / "hub")
+    return HubSettings(
+        endpoint=env.get("HF_ENDPOINT", "").strip().rstrip("/") or None,
+        cache=Path(cache).expanduser().absolute(),
+        token=env.get("HF_TOKEN", "").strip() or None,
+        offline=env.get("HF_HUB_OFFLINE", "").strip().lower() in {"1", "on", "yes", "true"},
+    )
