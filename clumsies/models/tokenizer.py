@@ -1,0 +1,131 @@
+"""The tokenizer of a model: counting, cutting and composing its inputs.
+
+The only owner of `tokenizers`. Truncation and padding are off: whoever builds an input decides
+what is cut. Special tokens that stand in user text are read as plain text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Encoding, Tokenizer
+
+from clumsies.errors import ModelFailed
+
+LONG_TOKEN_CHARS = 32
+"""A WordPiece tokenizer makes one unknown token of a word of any length. Past this length a token
+counts as one a four characters, so that a wall of text without spaces cannot pass as short."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSpans:
+    """Where a text's tokens stand: byte offsets, and the running count they are budgeted by.
+
+    `starts` and `ends` are int64 (n,) byte offsets into the UTF-8 text; `counts` is int64 (n + 1,)
+    with `counts[j] - counts[i]` the tokens of `[i, j)`.
+    """
+
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+
+    def between(self, start: int, end: int) -> tuple[int, int]:
+        """Half-open index range of the tokens that begin inside the byte range."""
+        first, last = np.searchsorted(self.starts, (start, end))
+        return int(first), int(last)
+
+    def count(self, start: int, end: int) -> int:
+        """Tokens that begin inside the byte range."""
+        first, last = self.between(start, end)
+        return int(self.counts[last] - self.counts[first])
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInput:
+    """Token ids and segment ids of one sequence, special tokens included."""
+
+    ids: list[int]
+    type_ids: list[int]
+    cut: bool
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class TextTokenizer:
+    """Thread-safe view of one `tokenizer.json`."""
+
+    def __init__(self, path: Path):
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # tokenizers raises bare Exception
+            raise ModelFailed(
+                "search_model_invalid",
+                f"{path.name} is not a tokenizer definition; run `clumsies models verify`.",
+            ) from error
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = True
+        self._single = self._tokenizer.num_special_tokens_to_add(False)
+        self._pair = self._tokenizer.num_special_tokens_to_add(True)
+
+    def _encode(self, text: str) -> Encoding:
+        return self._tokenizer.encode(text, add_special_tokens=False)
+
+    def count(self, text: str) -> int:
+        """Tokens of `text`, special tokens excluded."""
+        return int(self.spans(text).counts[-1])
+
+    def pieces(self, text: str) -> int:
+        """Model tokens of `text` as the model would see them, special tokens excluded."""
+        return len(self._encode(text).ids)
+
+    def spans(self, text: str) -> TokenSpans:
+        """Every token's byte range; the text is tokenized once."""
+        offsets = np.asarray(self._encode(text).offsets, dtype=np.int64).reshape(-1, 2)
+        lengths = offsets[:, 1] - offsets[:, 0]
+        weights = np.where(lengths > LONG_TOKEN_CHARS, lengths // 4, 1)
+        counts = np.zeros(len(offsets) + 1, dtype=np.int64)
+        np.cumsum(weights, out=counts[1:])
+        if not text.isascii():
+            offsets = _byte_offsets(text)[offsets]
+        return TokenSpans(
+            np.ascontiguousarray(offsets[:, 0]), np.ascontiguousarray(offsets[:, 1]), counts
+        )
+
+    def single(self, text: str, limit: int) -> ModelInput:
+        """One sequence of at most `limit` tokens, cut at the text's end."""
+        encoding = self._encode(text)
+        room = limit - self._single
+        cut = len(encoding.ids) > room
+        if cut:
+            encoding.truncate(room)
+        whole = self._tokenizer.post_process(encoding, None, True)
+        return ModelInput(whole.ids, whole.type_ids, cut)
+
+    def encode_query(self, query: str, limit: int | None) -> Encoding:
+        """A query ready for `pair`, cut to `limit` tokens."""
+        encoding = self._encode(query)
+        if limit is not None and len(encoding.ids) > limit:
+            encoding.truncate(limit)
+        return encoding
+
+    def pair(self, query: Encoding, document: str, limit: int) -> ModelInput:
+        """Query and document as one sequence of at most `limit` tokens, the document cut."""
+        encoding = self._encode(document)
+        room = max(1, limit - self._pair - len(query.ids))
+        cut = len(encoding.ids) > room
+        if cut:
+            encoding.truncate(room)
+        whole = self._tokenizer.post_process(query, encoding, True)
+        return ModelInput(whole.ids, whole.type_ids, cut)
+
+
+def _byte_offsets(text: str) -> npt.NDArray[np.int64]:
+    """int64 (len(text) + 1,): the byte offset of every character, and of the end."""
+    encoded = np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
+    starts = np.flatnonzero((encoded & 0xC0) != 0x80)
+    return np.append(starts, len(encoded)).astype(np.int64)
