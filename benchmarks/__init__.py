@@ -1,0 +1,1 @@
+"""Programs that measure speed and recall; they record numbers and assert no times."""
