@@ -1,0 +1,284 @@
+"""The commands of `python -m evaluation`: data on stdout, everything else on stderr.
+
+Exit codes are those of the error tree: 0 ok, 1 failure or a loss beyond the threshold of
+`compare`, 2 usage or bad input, 5 not found.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from clumsies.errors import EXIT_FAILURE, ClumsiesError, InvalidRequest
+from evaluation import calibration, display, tuning
+from evaluation.comparison import compare as compare_results
+from evaluation.datasets import EvaluationSet, PathStyle, find_all, find_set, read_set
+from evaluation.harness import (
+    DEFAULT_CACHE,
+    DEFAULT_JOBS,
+    DEFAULT_WARM,
+    SetRun,
+    Settings,
+    run_set,
+    write_run_files,
+)
+from evaluation.metrics import Gain
+from evaluation.outsiders import run_outsiders
+from evaluation.report import Row, markdown
+from evaluation.results import SetResult, read_results, result_of
+from evaluation.traces import KeptTrace, read_traces, write_traces
+
+app = typer.Typer(
+    help="Ranking quality on sets of judged queries.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Profile = Annotated[str, typer.Option(help="Model profile.")]
+Data = Annotated[Path | None, typer.Option(help="Folder in which sets are found by name.")]
+Cache = Annotated[Path, typer.Option(help="Where indexes are kept between runs.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Queries asked side by side.")]
+Warm = Annotated[int, typer.Option(min=0, help="Queries timed again, warm; 0 for no latency.")]
+Paths = Annotated[PathStyle, typer.Option(help="Paths of documents: codes, or spelling the id.")]
+Limit = Annotated[int | None, typer.Option("--queries", min=1, help="Only the first N queries.")]
+NdcgGain = Annotated[Gain, typer.Option(help="nDCG gain; they differ for grades above 1 only.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Top = Annotated[int, typer.Option(min=1, help="Weightings shown.")]
+
+
+@app.command()
+def run(
+    name: Annotated[str, typer.Argument(metavar="SET", help="A set's folder, or its name.")],
+    *,
+    profile: Profile = "compact",
+    data: Data = None,
+    cache: Cache = DEFAULT_CACHE,
+    jobs: Jobs = DEFAULT_JOBS,
+    warm: Warm = DEFAULT_WARM,
+    paths: Paths = "neutral",
+    queries: Limit = None,
+    gain: NdcgGain = "exponential",
+    as_json: AsJson = False,
+    details: Annotated[bool, typer.Option(help="Every query's metrics in the JSON.")] = False,
+    run_file: Annotated[Path | None, typer.Option(help="TREC run files, one a variant.")] = None,
+    keep_traces: Annotated[Path | None, typer.Option(help="Keep the traces, .jsonl(.gz).")] = None,
+) -> None:
+    """Ask a set's queries and print recall, nDCG and MRR of the four variants."""
+    evaluation_set = read_set(find_set(name, data)).first(queries)
+    finished = _run(evaluation_set, Settings(profile, cache, jobs, warm, paths))
+    if run_file is not None:
+        write_run_files(run_file, finished)
+    if keep_traces is not None:
+        write_traces(keep_traces, finished.traces)
+    result = result_of(finished, gain)
+    if as_json:
+        _print_json(result.as_dict(details=details))
+    else:
+        _print_result(result)
+
+
+@app.command(name="all")
+def run_all(
+    *,
+    profile: Profile = "compact",
+    data: Data = None,
+    cache: Cache = DEFAULT_CACHE,
+    jobs: Jobs = DEFAULT_JOBS,
+    warm: Warm = DEFAULT_WARM,
+    paths: Paths = "neutral",
+    queries: Limit = None,
+    gain: NdcgGain = "exponential",
+    as_json: AsJson = False,
+    write: Annotated[Path | None, typer.Option(help="Write the Markdown report here.")] = None,
+    keep_traces: Annotated[Path | None, typer.Option(help="Folder for the sets' traces.")] = None,
+) -> None:
+    """Run every set of the data folder, beside grep and bm25s."""
+    settings = Settings(profile, cache, jobs, warm, paths)
+    rows: list[Row] = []
+    for folder in find_all(data):
+        evaluation_set = read_set(folder).first(queries)
+        finished = _run(evaluation_set, settings)
+        if keep_traces is not None:
+            write_traces(keep_traces / f"{evaluation_set.name}.jsonl.gz", finished.traces)
+        rows.append(Row(result_of(finished, gain), run_outsiders(evaluation_set, gain)))
+        if not as_json:
+            _print_result(rows[-1].result)
+    if as_json:
+        _print_json([_row_record(row) for row in rows])
+    else:
+        Console().print(display.overview_table(rows))
+    if write is not None:
+        command = f"python -m evaluation all --profile {profile}"
+        write.write_text(markdown(rows, command=command), encoding="utf-8")
+
+
+@app.command()
+def cross(
+    name: Annotated[str, typer.Argument(metavar="SET", help="The set whose documents are asked.")],
+    other: Annotated[str, typer.Argument(metavar="QUERIES", help="The set whose queries ask.")],
+    *,
+    keep_traces: Annotated[Path, typer.Option(help="Where the traces go, .jsonl(.gz).")],
+    profile: Profile = "compact",
+    data: Data = None,
+    cache: Cache = DEFAULT_CACHE,
+    jobs: Jobs = DEFAULT_JOBS,
+    paths: Paths = "neutral",
+    queries: Limit = None,
+) -> None:
+    """Ask one set's documents another set's queries: what nothing answers, for `calibrate`."""
+    asked = read_set(find_set(name, data)).asked_with(read_set(find_set(other, data)))
+    finished = _run(asked.first(queries), Settings(profile, cache, jobs, 0, paths))
+    write_traces(keep_traces, finished.traces)
+    result = result_of(finished)
+    for note in display.result_notes(result):
+        Console().print(note, highlight=False)
+
+
+@app.command()
+def compare(
+    before: Annotated[Path, typer.Argument(help="JSON of `run` or `all`.")],
+    after: Annotated[Path, typer.Argument(help="JSON of the same sets, later.")],
+    threshold: Annotated[float, typer.Option(min=0.0, help="Largest loss allowed.")] = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two results; exit 1 where a metric lost more than the threshold."""
+    changes = compare_results(read_results(before), read_results(after), threshold)
+    lost = [change for change in changes if change.lost]
+    if as_json:
+        record = {"verdict": "lost" if lost else "ok", "threshold": threshold}
+        _print_json({**record, "changes": [change.as_dict() for change in changes]})
+    else:
+        Console().print(display.change_table(changes))
+    if lost:
+        raise typer.Exit(EXIT_FAILURE)
+
+
+@app.command()
+def tune(
+    traces: Annotated[list[Path], typer.Argument(help="Files of `run --keep-traces`.")],
+    gain: NdcgGain = "exponential",
+    top: Top = 10,
+    fine: Annotated[bool, typer.Option(help="Nine values a weight instead of five.")] = False,
+) -> None:
+    """Sweep the weights of the final blend, those of the first pass, and rrf_k."""
+    loaded = _load(traces)
+    values = tuple(step / 8 for step in range(9)) if fine else tuning.GRID_VALUES
+    final = tuning.pools_of(loaded, tuning.FINAL_STAGES, gain)
+    grid = tuning.weight_grid(len(final.stages), values)
+    _print_blends("final blend, nDCG@10", final.stages, tuning.sweep_final(final, grid), top)
+    first = tuning.pools_of(loaded, tuning.FIRST_PASS_STAGES, gain)
+    grid = tuning.weight_grid(len(first.stages), values)
+    swept = tuning.sweep_first_pass(first, grid)
+    _print_blends("first pass, Recall@24", first.stages, swept, top)
+
+
+@app.command()
+def calibrate(
+    traces: Annotated[list[Path], typer.Argument(help="Files of `run` and `cross` traces.")],
+    features: Annotated[
+        list[str] | None, typer.Option("--feature", help="A stage score; default all four.")
+    ] = None,
+) -> None:
+    """Fit the chance that the top candidate is relevant, and show what floors do."""
+    names = tuple(features) if features else calibration.FEATURES
+    unknown = sorted(set(names) - set(calibration.FEATURES))
+    if unknown:
+        raise InvalidRequest(
+            "invalid_request",
+            f"unknown feature {unknown[0]!r}. Choose among {', '.join(calibration.FEATURES)}.",
+        )
+    examples = calibration.examples_of(_load(traces))
+    for name in names:
+        curve = calibration.area_under_curve(
+            examples.only([name]).features[:, 0], examples.relevant
+        )
+        Console().print(f"{name} alone: AUC {curve:.4f}", highlight=False)
+    _print_calibration(examples.only(names))
+
+
+@app.command()
+def report(
+    results: Annotated[list[Path], typer.Argument(help="JSON files of `run --json --details`.")],
+    write: Annotated[Path, typer.Option(help="Write the Markdown report here.")],
+    data: Data = None,
+) -> None:
+    """Write the Markdown report from results that were kept as JSON."""
+    rows = []
+    for result in (result for file in results for result in read_results(file)):
+        evaluation_set = read_set(find_set(result.set_name, data))
+        rows.append(Row(result, run_outsiders(evaluation_set, result.gain)))
+    write.write_text(markdown(rows, command="python -m evaluation report"), encoding="utf-8")
+
+
+def main() -> None:
+    """Run the command line; errors of the tree become one line on stderr and their exit code."""
+    try:
+        app()
+    except ClumsiesError as error:
+        print(f"error ({error.code}): {error.message}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def _run(evaluation_set: EvaluationSet, settings: Settings) -> SetRun:
+    with display.progress_of(evaluation_set.name) as step:
+        return run_set(evaluation_set, settings, on_step=step)
+
+
+def _load(files: list[Path]) -> list[KeptTrace]:
+    return [trace for file in files for trace in read_traces(file)]
+
+
+def _print_json(record: object) -> None:
+    print(json.dumps(record, ensure_ascii=False))
+
+
+def _print_result(result: SetResult) -> None:
+    console = Console()
+    console.print(display.result_table(result))
+    for note in display.result_notes(result):
+        console.print(note, highlight=False)
+
+
+def _row_record(row: Row) -> dict[str, object]:
+    beside = {name: scores.as_dict() for name, scores in row.outsiders.items()}
+    return {**row.result.as_dict(details=True), "outsiders": beside}
+
+
+def _print_blends(
+    title: str, stages: tuple[str, ...], blends: list[tuning.Blend], top: int
+) -> None:
+    """The best weightings, and below them equal weights and each stage alone."""
+    named = {tuple(1.0 for _ in stages)} | {
+        tuple(float(at == number) for at in range(len(stages))) for number in range(len(stages))
+    }
+    console = Console()
+    console.print(display.blend_table(title, stages, blends[:top]))
+    plain = [blend for blend in blends if blend.weights in named]
+    console.print(display.blend_table(f"{title}: equal weights, and each alone", stages, plain))
+
+
+def _print_calibration(examples: calibration.Examples) -> None:
+    console = Console()
+    fitted = calibration.fit(examples)
+    unseen = calibration.cross_validated(examples)
+    answerable = int(examples.answerable.sum())
+    console.print(
+        f"{answerable:,} answerable queries ({int(examples.relevant.sum()):,} with a relevant top"
+        f" candidate), {len(examples.pools) - answerable:,} without an answer",
+        highlight=False,
+    )
+    for line in display.calibration_lines(fitted):
+        console.print(line, highlight=False)
+    console.print(
+        f"cross-validated: AUC {calibration.area_under_curve(unseen, examples.relevant):.4f},"
+        f" log loss {calibration.log_loss(unseen, examples.relevant):.4f}",
+        highlight=False,
+    )
+    floors = calibration.floors(examples, fitted)
+    console.print(display.floor_table("relevance floors", floors))

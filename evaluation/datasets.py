@@ -1,0 +1,272 @@
+"""Judged sets on disk, and how their documents become resources.
+
+A set is a folder of UTF-8 files:
+
+| File | One line each | Fields |
+| --- | --- | --- |
+| `corpus.jsonl` | document | `id`, `text`, optional `title`, `scope`; others are ignored |
+| `queries.jsonl` | query | `id`, `text`, optional `scope`; others are ignored |
+| `qrels.tsv` | judgment | query id, document id, grade (integer >= 0), separated by tabs |
+
+A query that has a scope is asked of the documents of that scope alone; one without is asked of
+all. Whatever is wrong with a file is refused with its name and line: a number from a half-read
+set would be worse than none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NoReturn
+
+from clumsies.errors import InvalidRequest, NotFound
+from clumsies.types import Resource, ResourceId
+
+CORPUS_FILE = "corpus.jsonl"
+QUERIES_FILE = "queries.jsonl"
+JUDGMENTS_FILE = "qrels.tsv"
+DATA_DIRECTORY = Path(__file__).resolve().parents[2] / "shared" / "data"
+"""Where sets are looked for by name: beside the checkout, and only if it is there."""
+
+PathStyle = Literal["neutral", "id"]
+
+# Letters that spell no words and no stop words, so that a neutral path matches no query.
+_PATH_LETTERS = "bcdfgjkmnpqrvwxz"
+_PATH_LENGTH = 5
+_SLUG_LENGTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One retrievable text of a set."""
+
+    document_id: str
+    title: str
+    text: str
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One question of a set."""
+
+    query_id: str
+    text: str
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSet:
+    """Documents and queries in file order; `judgments[query id][document id]` is the grade."""
+
+    name: str
+    documents: tuple[Document, ...]
+    queries: tuple[Query, ...]
+    judgments: Mapping[str, Mapping[str, int]]
+
+    @property
+    def scopes(self) -> tuple[str | None, ...]:
+        """The scopes that queries name, first occurrence first; `None` is the whole corpus."""
+        return tuple(dict.fromkeys(query.scope for query in self.queries))
+
+    def documents_of(self, scope: str | None) -> tuple[Document, ...]:
+        """The documents that a query of this scope is asked of."""
+        if scope is None:
+            return self.documents
+        return tuple(document for document in self.documents if document.scope == scope)
+
+    def queries_of(self, scope: str | None) -> tuple[Query, ...]:
+        """The queries of exactly this scope."""
+        return tuple(query for query in self.queries if query.scope == scope)
+
+    def asked_with(self, other: EvaluationSet) -> EvaluationSet:
+        """This set's documents under another set's queries, which nothing here answers."""
+        queries = tuple(Query(query.query_id, query.text) for query in other.queries)
+        return EvaluationSet(f"{self.name}+{other.name}", self.documents, queries, {})
+
+    def first(self, count: int | None) -> EvaluationSet:
+        """The same set with only its first `count` queries; all of them where it is `None`."""
+        if count is None:
+            return self
+        return EvaluationSet(self.name, self.documents, self.queries[:count], self.judgments)
+
+
+def find_set(name: str, data: Path | None = None) -> Path:
+    """The folder that `name` means: a path to a set, or a set's name under `data`.
+
+    Raises NotFound naming the places that were looked at.
+    """
+    root = DATA_DIRECTORY if data is None else data
+    for folder in (Path(name), root / name):
+        if (folder / CORPUS_FILE).is_file():
+            return folder
+    raise NotFound(
+        "not_found",
+        f"there is no evaluation set {name!r}: neither {Path(name)} nor {root / name} holds a"
+        f" {CORPUS_FILE}. Give the path of a set, or the folder of sets with --data.",
+    )
+
+
+def find_all(data: Path | None = None) -> list[Path]:
+    """Every set directly under `data`, by name. Raises NotFound where there is none."""
+    root = DATA_DIRECTORY if data is None else data
+    found = sorted(path.parent for path in root.glob(f"*/{CORPUS_FILE}"))
+    if not found:
+        raise NotFound(
+            "not_found", f"there is no evaluation set in {root}. Name the folder with --data."
+        )
+    return found
+
+
+def read_set(folder: Path) -> EvaluationSet:
+    """The set in `folder`, checked. Raises InvalidRequest naming file and line, or NotFound."""
+    documents = tuple(_documents(folder / CORPUS_FILE))
+    queries = tuple(_queries(folder / QUERIES_FILE, {document.scope for document in documents}))
+    judgments = _judgments(
+        folder / JUDGMENTS_FILE,
+        {query.query_id for query in queries},
+        {document.document_id for document in documents},
+    )
+    return EvaluationSet(folder.resolve().name, documents, queries, judgments)
+
+
+def _documents(file: Path) -> Iterator[Document]:
+    seen: dict[str, int] = {}
+    for line, record in _records(file):
+        document_id = _identifier(file, line, record, seen)
+        title = _string(file, line, record, "title", required=False) or ""
+        text = _string(file, line, record, "text") or ""
+        yield Document(document_id, title, text, _scope(file, line, record))
+    if not seen:
+        _refuse(file, None, "holds no documents")
+
+
+def _queries(file: Path, scopes: set[str | None]) -> Iterator[Query]:
+    seen: dict[str, int] = {}
+    for line, record in _records(file):
+        query_id = _identifier(file, line, record, seen)
+        text = _string(file, line, record, "text") or ""
+        scope = _scope(file, line, record)
+        if scope is not None and scope not in scopes:
+            _refuse(file, line, f"no document has the scope {scope!r} of query {query_id!r}")
+        yield Query(query_id, text, scope)
+    if not seen:
+        _refuse(file, None, "holds no queries")
+
+
+def _judgments(
+    file: Path, query_ids: set[str], document_ids: set[str]
+) -> dict[str, dict[str, int]]:
+    judgments: dict[str, dict[str, int]] = {}
+    for line, text in _lines(file):
+        fields = text.split("\t")
+        if len(fields) != 3:
+            _refuse(file, line, f"expected query, document and grade, found {len(fields)} fields")
+        query_id, document_id, grade = fields
+        if not (grade.isascii() and grade.isdigit()):
+            _refuse(file, line, f"the grade {grade!r} is not a whole number of at least 0")
+        if query_id not in query_ids:
+            _refuse(file, line, f"the query {query_id!r} is not in {QUERIES_FILE}")
+        if document_id not in document_ids:
+            _refuse(file, line, f"the document {document_id!r} is not in {CORPUS_FILE}")
+        of_query = judgments.setdefault(query_id, {})
+        if document_id in of_query:
+            _refuse(file, line, f"{document_id!r} is judged twice for query {query_id!r}")
+        of_query[document_id] = int(grade)
+    return judgments
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    """Line numbers from 1 and lines that are not blank."""
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError as error:
+        raise NotFound("not_found", f"{file} is missing; a set needs it.") from error
+    for number, raw in enumerate(data.split(b"\n"), start=1):
+        try:
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r")
+        except UnicodeDecodeError:
+            _refuse(file, number, "is not UTF-8")
+        if line.strip():
+            yield number, line
+
+
+def _records(file: Path) -> Iterator[tuple[int, dict[str, object]]]:
+    for number, line in _lines(file):
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            _refuse(file, number, f"is not JSON ({error.msg} at column {error.colno})")
+        if not isinstance(record, dict):
+            _refuse(file, number, "is not a JSON object")
+        yield number, record
+
+
+def _string(
+    file: Path, line: int, record: dict[str, object], field: str, *, required: bool = True
+) -> str | None:
+    value = record.get(field)
+    if value is None and not required:
+        return None
+    if not isinstance(value, str):
+        _refuse(file, line, f"the field {field!r} is {'missing' if value is None else 'no text'}")
+    return value
+
+
+def _scope(file: Path, line: int, record: dict[str, object]) -> str | None:
+    return _string(file, line, record, "scope", required=False) or None
+
+
+def _identifier(file: Path, line: int, record: dict[str, object], seen: dict[str, int]) -> str:
+    identifier = _string(file, line, record, "id")
+    if not identifier:
+        _refuse(file, line, "the field 'id' is empty")
+    if identifier in seen:
+        _refuse(file, line, f"the id {identifier!r} stands already in line {seen[identifier]}")
+    seen[identifier] = line
+    return identifier
+
+
+def _refuse(file: Path, line: int | None, what: str) -> NoReturn:
+    place = f"{file}:{line}" if line is not None else f"{file}"
+    raise InvalidRequest("invalid_request", f"{place}: {what}. Correct the file and run again.")
+
+
+def resources_of(
+    documents: tuple[Document, ...], paths: PathStyle = "neutral"
+) -> dict[ResourceId, tuple[Resource, str]]:
+    """Each document as a resource, beside its document id; keyed by resource id, in order.
+
+    The resource id is the document's number, so that it says nothing about the text. `neutral`
+    paths are codes without meaning; `id` paths spell the document id, as a file name would.
+    """
+    mapped: dict[ResourceId, tuple[Resource, str]] = {}
+    for number, document in enumerate(documents):
+        resource_id = ResourceId(f"document-{number:06d}")
+        path = _path_of(number, document.document_id, paths)
+        resource = Resource(resource_id=resource_id, path=path, content=content_of(document))
+        mapped[resource_id] = (resource, document.document_id)
+    return mapped
+
+
+def content_of(document: Document) -> str:
+    """The Markdown of a document: its title as a heading, unless the text already says it."""
+    title = " ".join(document.title.split())
+    if not title or " ".join(document.text.split()).startswith(title):
+        return document.text
+    return f"# {title}\n\n{document.text}"
+
+
+def _path_of(number: int, document_id: str, style: PathStyle) -> str:
+    code = ""
+    rest = number
+    for _ in range(_PATH_LENGTH):
+        rest, digit = divmod(rest, len(_PATH_LETTERS))
+        code = _PATH_LETTERS[digit] + code
+    if style == "neutral":
+        return f"{code}.md"
+    kept = "".join(letter if letter.isalnum() else "-" for letter in document_id)
+    slug = "-".join(part for part in kept.split("-") if part)[-_SLUG_LENGTH:].strip("-")
+    return f"{slug}-{code}.md" if slug else f"{code}.md"

@@ -1,0 +1,152 @@
+"""Tables and progress for people: results on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from evaluation.calibration import Calibration, Floor
+from evaluation.comparison import Change
+from evaluation.harness import OnStep
+from evaluation.report import COLUMNS, HEADINGS, METRIC_HEADINGS, Row, english_means
+from evaluation.results import SetResult
+from evaluation.tuning import Blend
+
+_DOING = {"index": "indexing", "queries": "asking", "warm": "timing"}
+
+
+@contextmanager
+def progress_of(name: str, *, quiet: bool = False) -> Iterator[OnStep]:
+    """A progress line on stderr for one set; draws nothing where stderr is no terminal."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    shown = console.is_terminal and not quiet
+    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
+        task = progress.add_task(name, total=None)
+
+        def step(doing: str, done: int, total: int) -> None:
+            description = f"{name}: {_DOING.get(doing, doing)}"
+            progress.update(task, description=description, completed=done, total=total)
+
+        yield step
+
+
+def result_table(result: SetResult) -> Table:
+    """One set: a row a variant."""
+    table = Table(title=f"{result.set_name}, {result.queries:,} queries, {result.profile}")
+    table.add_column("variant")
+    for heading in ("Recall@20", "nDCG@10", "MRR@10", "p50 ms", "p95 ms"):
+        table.add_column(heading, justify="right")
+    for variant, scores in result.variants.items():
+        times = result.latency.get(variant)
+        table.add_row(
+            variant,
+            f"{scores.recall_at_20:.3f}",
+            f"{scores.ndcg_at_10:.3f}",
+            f"{scores.mrr_at_10:.3f}",
+            f"{times['p50_ms']:.1f}" if times else "",
+            f"{times['p95_ms']:.1f}" if times else "",
+        )
+    return table
+
+
+def result_notes(result: SetResult) -> list[str]:
+    """What the table leaves out, a line each."""
+    notes = [f"{result.documents:,} documents, {result.units:,} units"]
+    if result.b4_minus_b3 is not None:
+        change = result.b4_minus_b3
+        notes.append(
+            f"reranked - RRF, nDCG@10: {change.mean:+.4f}"
+            f" [{change.low:+.4f}, {change.high:+.4f}], p = {change.p:.4f}"
+        )
+    if result.answered is not None:
+        notes.append(f"answerable queries that got a fragment: {result.answered:.1%}")
+    if result.no_answer.rightly_empty is not None:
+        notes.append(
+            f"queries without an answer: {result.no_answer.queries:,},"
+            f" rightly empty {result.no_answer.rightly_empty:.1%}"
+        )
+    notes += [f"skipped {name}: {count:,} queries" for name, count in result.skipped.items()]
+    return notes
+
+
+def overview_table(rows: Sequence[Row], metric: str = "ndcg_at_10") -> Table:
+    """All sets: one metric, a column a method, and the mean of the English sets."""
+    table = Table(title=METRIC_HEADINGS[metric])
+    table.add_column("set")
+    table.add_column("queries", justify="right")
+    for column in COLUMNS:
+        table.add_column(HEADINGS[column], justify="right")
+    for row in rows:
+        values = [row.value(column, metric) for column in COLUMNS]
+        table.add_row(row.result.set_name, f"{row.result.queries:,}", *map(_number, values))
+    means = english_means(rows, metric)
+    if means:
+        table.add_section()
+        table.add_row("mean, English", "", *(_number(means.get(column)) for column in COLUMNS))
+    return table
+
+
+def change_table(changes: Sequence[Change]) -> Table:
+    """A comparison: losses beyond the threshold in red."""
+    table = Table(title="second file minus first")
+    for heading in ("set", "variant", "metric"):
+        table.add_column(heading)
+    for heading in ("before", "after", "difference", "p", "verdict"):
+        table.add_column(heading, justify="right")
+    for change in changes:
+        table.add_row(
+            change.set_name,
+            change.variant,
+            METRIC_HEADINGS[change.metric],
+            _number(change.before),
+            _number(change.after),
+            f"{change.difference:+.4f}",
+            "" if change.p is None else f"{change.p:.4f}",
+            "lost" if change.lost else "ok",
+            style="red" if change.lost else None,
+        )
+    return table
+
+
+def blend_table(title: str, stages: Sequence[str], blends: Sequence[Blend]) -> Table:
+    """Weightings with their score a set and the mean over the sets."""
+    table = Table(title=title)
+    for heading in (*stages, *blends[0].by_set, "mean"):
+        table.add_column(heading, justify="right")
+    for blend in blends:
+        values = (*blend.by_set.values(), blend.mean)
+        table.add_row(*(f"{weight:g}" for weight in blend.weights), *(f"{v:.4f}" for v in values))
+    return table
+
+
+def calibration_lines(calibration: Calibration) -> list[str]:
+    """The fitted weights, to be pinned in a profile."""
+    pairs = zip(calibration.names, calibration.weights, strict=True)
+    return [f"intercept = {calibration.intercept:.6f}"] + [
+        f"{name} = {weight:.6f}" for name, weight in pairs
+    ]
+
+
+def floor_table(title: str, floors: Sequence[Floor]) -> Table:
+    """What each relevance floor keeps and refuses."""
+    table = Table(title=title)
+    for heading in ("floor", "precision", "recall", "answered", "no-answer rightly empty"):
+        table.add_column(heading, justify="right")
+    for floor in floors:
+        values = (floor.precision, floor.recall, floor.answered, floor.rightly_empty)
+        table.add_row(f"{floor.floor:g}", *(f"{value:.3f}" for value in values))
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"

@@ -1,0 +1,220 @@
+"""Runs a set against an engine: one activation a query, four variants from its one trace.
+
+The index of a set (of each scope, where queries have one) stands in a cache directory and is
+brought up to date on every run; an unchanged set embeds nothing again. Queries are asked side by
+side on a small pool, as the engine allows many readers, and reported in the set's own order.
+Latency is measured apart, afterwards: the first queries again, warm and one at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from clumsies.engine.trace import StageTimes, Trace
+from clumsies.types import Resource, ResourceId
+from evaluation.datasets import EvaluationSet, PathStyle, Query, resources_of
+from evaluation.traces import VARIANTS, KeptTrace, Variant, keep
+
+DEFAULT_CACHE = Path(__file__).resolve().parents[1] / ".eval-cache"
+DEFAULT_JOBS = 2
+DEFAULT_WARM = 50
+
+
+class Answer(Protocol):
+    """What an activation returns, as far as evaluation reads it."""
+
+    @property
+    def trace(self) -> Trace: ...
+
+
+class ActivationEngine(Protocol):
+    """The part of the engine that evaluation needs; safe for several readers."""
+
+    def index(
+        self, resources: Iterable[Resource], progress: Callable[[object], None] | None = None
+    ) -> object: ...
+
+    def activate(self, query: str) -> Answer: ...
+
+
+OpenEngine = Callable[[Path, str], AbstractContextManager[ActivationEngine]]
+OnStep = Callable[[str, int, int], None]
+"""Called with what is being done, how many are done, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a run is carried out; only `profile` and `paths` can change its numbers."""
+
+    profile: str = "compact"
+    cache: Path = DEFAULT_CACHE
+    jobs: int = DEFAULT_JOBS
+    warm: int = DEFAULT_WARM
+    paths: PathStyle = "neutral"
+
+
+@dataclass(frozen=True, slots=True)
+class SetRun:
+    """A finished run: the kept trace of every query in the set's order, and the warm times."""
+
+    set_name: str
+    profile: str
+    documents: int
+    units: int
+    traces: tuple[KeptTrace, ...]
+    warm: tuple[StageTimes, ...]
+
+
+def open_engine(directory: Path, profile: str) -> AbstractContextManager[ActivationEngine]:
+    """The real engine on a directory."""
+    from clumsies.engine.pipeline import Engine
+
+    return Engine.open(directory, profile=profile)
+
+
+def run_set(
+    evaluation_set: EvaluationSet,
+    settings: Settings,
+    *,
+    opener: OpenEngine = open_engine,
+    on_step: OnStep | None = None,
+) -> SetRun:
+    """Ask every query of the set; the traces come in the set's order."""
+    step = on_step or _silent
+    kept: dict[str, KeptTrace] = {}
+    warm: list[StageTimes] = []
+    units = 0
+    for scope in evaluation_set.scopes:
+        mapped = resources_of(evaluation_set.documents_of(scope), settings.paths)
+        documents = {resource_id: document for resource_id, (_, document) in mapped.items()}
+        resources = [resource for resource, _ in mapped.values()]
+        directory = index_directory(evaluation_set, scope, settings)
+        with opener(directory, settings.profile) as engine:
+            _build(engine, resources, step)
+            asked = _Asked(engine, evaluation_set, documents, settings.jobs)
+            queries = evaluation_set.queries_of(scope)
+            for trace in asked.all_of(queries):
+                kept[trace.query_id] = trace
+                step("queries", len(kept), len(evaluation_set.queries))
+            units += engine.activate(queries[0].text).trace.unit_count
+            warm += _warm_times(engine, queries[: max(settings.warm - len(warm), 0)], step)
+    return SetRun(
+        set_name=evaluation_set.name,
+        profile=settings.profile,
+        documents=len(evaluation_set.documents),
+        units=units,
+        traces=tuple(kept[query.query_id] for query in evaluation_set.queries),
+        warm=tuple(warm),
+    )
+
+
+def index_directory(evaluation_set: EvaluationSet, scope: str | None, settings: Settings) -> Path:
+    """Where the index of these documents stands: another text, path or profile, another place."""
+    digest = hashlib.sha256(settings.paths.encode())
+    for document in evaluation_set.documents_of(scope):
+        for part in (document.document_id, document.title, document.text):
+            digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
+    return settings.cache / settings.profile / f"{evaluation_set.name}-{digest.hexdigest()[:16]}"
+
+
+def variant_times(times: StageTimes) -> dict[Variant, int]:
+    """Microseconds that each variant needs: the stages on its way, the whole for the last."""
+    common = times.index_ensure_us
+    lexical, vector = times.bm25_us, times.embedding_us + times.vector_us
+    return {
+        "b1_bm25": common + lexical,
+        "b2_dense_vector": common + vector,
+        "b3_hybrid_rrf": common + lexical + vector + times.rrf_us,
+        "b4_reranked": times.total_us,
+    }
+
+
+def latency(warm: Sequence[StageTimes]) -> dict[str, dict[str, float]]:
+    """p50 and p95 of each variant over warm activations, milliseconds."""
+    rows = [variant_times(times) for times in warm]
+    return {
+        variant: {
+            "p50_ms": percentile([row[variant] for row in rows], 0.50) / 1000.0,
+            "p95_ms": percentile([row[variant] for row in rows], 0.95) / 1000.0,
+        }
+        for variant in VARIANTS
+        if rows
+    }
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value at index ceil((n - 1) * share) of the sorted values."""
+    return sorted(values)[math.ceil((len(values) - 1) * share)]
+
+
+def run_lines(traces: Iterable[KeptTrace], variant: Variant, tag: str) -> Iterable[str]:
+    """TREC run format: `query Q0 document rank score tag`; the score only repeats the order."""
+    for trace in traces:
+        for rank, document in enumerate(trace.document_order(variant), start=1):
+            yield f"{_word(trace.query_id)} Q0 {_word(document)} {rank} {1.0 / rank:.8f} {tag}"
+
+
+def write_run_files(file: Path, run: SetRun) -> list[Path]:
+    """One run file a variant: `name.b1_bm25.trec` for `name.trec`, and so on."""
+    written = []
+    for variant in VARIANTS:
+        target = file.with_name(f"{file.stem}.{variant}{file.suffix}")
+        lines = run_lines(run.traces, variant, f"{run.profile}-{variant}")
+        target.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        written.append(target)
+    return written
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    engine: ActivationEngine
+    evaluation_set: EvaluationSet
+    documents: dict[ResourceId, str]
+    jobs: int
+
+    def one(self, query: Query) -> KeptTrace:
+        return keep(
+            self.engine.activate(query.text).trace,
+            set_name=self.evaluation_set.name,
+            query_id=query.query_id,
+            judgments=self.evaluation_set.judgments.get(query.query_id, {}),
+            documents=self.documents,
+        )
+
+    def all_of(self, queries: Sequence[Query]) -> Iterable[KeptTrace]:
+        with ThreadPoolExecutor(self.jobs, thread_name_prefix="evaluation") as pool:
+            yield from pool.map(self.one, queries)
+
+
+def _build(engine: ActivationEngine, resources: list[Resource], step: OnStep) -> None:
+    def progress(report: object) -> None:
+        done, total = getattr(report, "done", 0), getattr(report, "total", 0)
+        step("index", int(done), int(total))
+
+    engine.index(resources, progress)
+
+
+def _warm_times(
+    engine: ActivationEngine, queries: Sequence[Query], step: OnStep
+) -> list[StageTimes]:
+    times = []
+    for number, query in enumerate(queries, start=1):
+        times.append(engine.activate(query.text).trace.times)
+        step("warm", number, len(queries))
+    return times
+
+
+def _word(text: str) -> str:
+    """The text with blanks escaped, as the run format separates its fields by them."""
+    return "".join(f"%{ord(letter):02X}" if letter.isspace() else letter for letter in text)
+
+
+def _silent(_doing: str, _done: int, _total: int) -> None:
+    return None
