@@ -284,14 +284,17 @@ def _without_bare(sections: list[_Section]) -> list[_Section]:
     kept: list[_Section] = []
     start: int | None = None
     for section, following in zip(sections, [*sections[1:], None], strict=True):
-        depth = len(section.heading_path)
-        if section.bare and following and following.heading_path[:depth] == section.heading_path:
+        path = section.heading_path
+        if section.bare and following and _is_below(following.heading_path, path):
             start = section.start if start is None else start
-            if len(following.heading_path) > depth:
-                continue
+            continue
         kept.append(section if start is None else replace(section, start=start))
         start = None
     return kept
+
+
+def _is_below(path: tuple[str, ...], above: tuple[str, ...]) -> bool:
+    return len(path) > len(above) and path[: len(above)] == above
 
 
 def _identity(heading_path: tuple[str, ...]) -> str:

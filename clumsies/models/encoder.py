@@ -97,7 +97,8 @@ def check_vector(vector: FloatArray, dimensions: int) -> None:
     """Raises ModelFailed unless `vector` is float32 (dimensions,), finite and of norm 1."""
     if vector.shape != (dimensions,) or not np.isfinite(vector).all():
         raise ModelFailed(
-            "search_vector_corrupt", "A vector is not finite or has a wrong size; rebuild the index."
+            "search_vector_corrupt",
+            "A vector is not finite or has a wrong size; rebuild the index.",
         )
     if abs(float(np.linalg.norm(vector)) - 1.0) > NORM_TOLERANCE:
         raise ModelFailed(

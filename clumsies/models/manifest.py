@@ -65,9 +65,10 @@ class Profile:
     `max_tokens` bounds an embedder's whole input, `rerank_max_tokens` a whole pair and
     `rerank_max_query_tokens` the query's share of it (None: whatever the pair leaves), all with
     special tokens. `scripts` are the lower-case Unicode script names that the embedder was
-    trained on; empty means all of them. `relevance_calibration` is `(slope, intercept)` of
-    `relevance = sigmoid(slope * logit + intercept)`, and `relevance_floor` is compared with that.
-    `blend_weights` are the weights of the standardised stage scores, empty where the reranker
+    trained on; empty means all of them. `relevance_calibration` is (intercept, logit, late, vector,
+    coverage), the coefficients of `engine.relevance`; `lexical_calibration` (intercept, coverage)
+    those of a query that no model of the profile can read; `relevance_floor` is compared with the
+    probability they give. `blend_weights` are the weights of the standardised stage scores, empty where the reranker
     alone makes the final order. `packaged` files are part of the installed package.
     """
 
@@ -81,7 +82,8 @@ class Profile:
     rerank_max_tokens: int
     rerank_max_query_tokens: int | None
     relevance_floor: float
-    relevance_calibration: tuple[float, ...]
+    relevance_calibration: tuple[float, float, float, float, float]
+    lexical_calibration: tuple[float, float]
     scripts: frozenset[str]
     rrf_k: int
     final_order: FinalOrder
@@ -210,7 +212,8 @@ MULTILINGUAL = Profile(
     rerank_max_tokens=512,
     rerank_max_query_tokens=None,
     relevance_floor=0.01,
-    relevance_calibration=(1.0, 0.0),
+    relevance_calibration=(0.0, 1.0, 0.0, 0.0, 0.0),
+    lexical_calibration=(0.0, 0.0),
     scripts=frozenset(),
     rrf_k=10,
     final_order="reranker",
@@ -269,7 +272,8 @@ COMPACT = Profile(
     rerank_max_tokens=256,
     rerank_max_query_tokens=46,
     relevance_floor=0.0,
-    relevance_calibration=(1.0, 0.0),
+    relevance_calibration=(0.0, 1.0, 0.0, 0.0, 0.0),
+    lexical_calibration=(0.0, 0.0),
     scripts=frozenset({"latin"}),
     rrf_k=10,
     final_order="blend",

@@ -6,8 +6,10 @@ import threading
 from pathlib import Path
 from typing import Protocol
 
+from clumsies.config import directories, hub_settings, worker_threads
 from clumsies.models.encoder import Embedder, Embedding
 from clumsies.models.manifest import Profile, Role
+from clumsies.models.preparation import ModelStore
 from clumsies.models.reranker import CrossEncoder
 from clumsies.models.sessions import ModelSession, WorkerPool
 from clumsies.models.tokenizer import TextTokenizer
@@ -38,6 +40,12 @@ class ModelRuntime:
         self._tokenizers: dict[Path, TextTokenizer] = {}
         self._embedder: Embedder | None = None
         self._reranker: CrossEncoder | None = None
+
+    @classmethod
+    def for_profile(cls, profile: Profile, threads: int | None = None) -> ModelRuntime:
+        """The runtime over this user's model directory, one thread a processor by default."""
+        store = ModelStore(directories().models, profile, hub_settings())
+        return cls(profile, store, threads or worker_threads())
 
     def require_ready(self) -> None:
         """Raises NotReady("search_model_preparing" or "search_model_unavailable") or ModelFailed."""

@@ -1,0 +1,142 @@
+"""Lexical search: identity matches and BM25 over search terms.
+
+User text never reaches the FTS5 grammar: a query is analysed into terms, and each term stands as a
+quoted string in an OR. Scores are FTS5's BM25 (k1 1.2, b 0.75) turned so that higher is better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import apsw
+
+from clumsies.engine.analysis import document_terms, query_terms
+
+COLUMN_WEIGHTS = (8.0, 6.0, 4.0, 1.0)
+"""BM25 weights of path, title, heading, body."""
+MAX_TERMS = 64
+"""Distinct terms a query may use; the rarest stay."""
+MAX_POSTINGS = 1_000_000
+"""Postings a query may read; terms are taken rarest first until this is reached."""
+MIN_PREFIX_CHARS = 3
+"""A shorter query is no identity prefix: it would match half the memory."""
+UNITS_PER_IDENTITY = 4
+"""Leading units of an identity match that are candidates: twice what an answer may show."""
+_PREFIX_END = "\U0010ffff"
+
+
+def identity_key(text: str) -> str:
+    """The form in which ids, paths, titles and queries are compared: case folded, spaces joined."""
+    return " ".join(text.casefold().split())
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityHit:
+    """A unit of a resource that the whole query names. `grade`: 0 id, 1 path or title, 2 prefix."""
+
+    unit_rowid: int
+    unit_key: str
+    grade: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTerms:
+    """A query's terms with repeats, and each distinct term's document frequency and weight."""
+
+    terms: tuple[str, ...]
+    frequencies: dict[str, int]
+    unit_count: int
+
+    def weight(self, term: str) -> float:
+        """Inverse document frequency, as BM25 has it but never below zero."""
+        found = self.frequencies.get(term, 0)
+        return math.log(1.0 + (self.unit_count - found + 0.5) / (found + 0.5))
+
+
+def read_query(connection: apsw.Connection, query: str, unit_count: int) -> QueryTerms:
+    """The query's terms, bounded: rarest first up to MAX_TERMS and MAX_POSTINGS."""
+    terms = query_terms(query)
+    frequencies = {term: _frequency(connection, term) for term in dict.fromkeys(terms)}
+    repeats = Counter(terms)
+    kept: set[str] = set()
+    postings = 0
+    for term in sorted(frequencies, key=lambda t: (frequencies[t], t)):
+        postings += frequencies[term] * repeats[term]
+        if len(kept) == MAX_TERMS or (kept and postings > MAX_POSTINGS):
+            break
+        kept.add(term)
+    return QueryTerms(tuple(t for t in terms if t in kept), frequencies, unit_count)
+
+
+def _frequency(connection: apsw.Connection, term: str) -> int:
+    row = connection.execute("SELECT doc FROM unit_vocabulary WHERE term = ?", (term,)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def search_bm25(
+    connection: apsw.Connection, query: QueryTerms, limit: int
+) -> list[tuple[int, str, float]]:
+    """(unit_rowid, unit_key, score), best first, ties by unit key; at most `limit`."""
+    present = [term for term in query.terms if query.frequencies[term]]
+    if not present:
+        return []
+    expression = " OR ".join(f'"{term}"' for term in present)
+    rows = connection.execute(
+        "SELECT unit_rowid, unit_key, -score FROM (SELECT rowid AS found, "
+        "bm25(unit_terms, ?, ?, ?, ?) AS score FROM unit_terms WHERE unit_terms MATCH ? "
+        "ORDER BY score LIMIT ?) JOIN units ON unit_rowid = found",
+        (*COLUMN_WEIGHTS, expression, limit),
+    ).fetchall()
+    rows.sort(key=lambda row: (-row[2], row[1]))
+    return rows
+
+
+def search_identity(connection: apsw.Connection, query: str, limit: int) -> list[IdentityHit]:
+    """Units of the resources that the whole query names: equal id, then path or title, then
+    prefixes; within a grade by unit key. At most UNITS_PER_IDENTITY leading units a resource."""
+    key = identity_key(query)
+    if not key:
+        return []
+    grades: dict[int, int] = {}
+    for grade, column, sql in _identity_searches(key):
+        for (rowid,) in connection.execute(
+            f"SELECT resource_rowid FROM resources WHERE {column} {sql[0]} LIMIT ?",
+            (*sql[1], limit),
+        ):
+            grades.setdefault(rowid, grade)
+    hits = [
+        IdentityHit(unit_rowid, unit_key, grade)
+        for rowid, grade in grades.items()
+        for unit_rowid, unit_key in connection.execute(
+            "SELECT unit_rowid, unit_key FROM units WHERE resource_rowid = ? "
+            "ORDER BY ordinal LIMIT ?",
+            (rowid, UNITS_PER_IDENTITY),
+        )
+    ]
+    hits.sort(key=lambda hit: (hit.grade, hit.unit_key))
+    return hits[:limit]
+
+
+def _identity_searches(key: str) -> list[tuple[int, str, tuple[str, tuple[str, ...]]]]:
+    equal = ("= ?", (key,))
+    searches = [(0, "id_key", equal), (1, "path_key", equal), (1, "title_key", equal)]
+    if len(key) >= MIN_PREFIX_CHARS:
+        prefix = (">= ? AND {0} < ?", (key, key + _PREFIX_END))
+        searches += [
+            (2, column, (prefix[0].format(column), prefix[1]))
+            for column in ("id_key", "path_key", "title_key")
+        ]
+    return searches
+
+
+def coverage(query: QueryTerms, texts: Sequence[str]) -> float:
+    """Share (0 to 1) of the query's term weight that stands in any of the texts."""
+    distinct = set(query.terms)
+    total = sum(query.weight(term) for term in distinct)
+    if total <= 0.0:
+        return 0.0
+    found = set(document_terms("\n".join(texts)).split(" "))
+    return sum(query.weight(term) for term in distinct & found) / total

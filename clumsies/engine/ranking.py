@@ -1,0 +1,350 @@
+"""One query through the stages: lexical beside query embedding, vectors, fusion, late interaction,
+cross-encoder, final order.
+
+Every stage writes its ranks and scores into the candidates it saw and nothing else, so the trace
+shows each stage's own opinion beside the final one. Total order of every ranking: score
+descending, then the tie rule the stage names, then unit key.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import apsw
+import numpy as np
+
+from clumsies.engine.analysis import foreign_share
+from clumsies.engine.blend import IDENTITY_BONUS, blended
+from clumsies.engine.fusion import reciprocal_rank_fusion
+from clumsies.engine.lexical import (
+    IdentityHit,
+    QueryTerms,
+    coverage,
+    read_query,
+    search_bm25,
+    search_identity,
+)
+from clumsies.engine.reading import read_candidates, read_token_vectors
+from clumsies.engine.relevance import Evidence, relevance
+from clumsies.engine.token_cache import TokenVectorCache
+from clumsies.engine.trace import Candidate, Skipped, StageTimes
+from clumsies.engine.units import model_text
+from clumsies.engine.vectors import VectorSnapshot
+from clumsies.errors import NotReady
+from clumsies.models.encoder import Embedding, TokenVectors, max_sim
+from clumsies.models.manifest import BlendStage
+from clumsies.models.runtime import ModelRuntime
+
+LEXICAL_LIMIT = 60
+VECTOR_LIMIT = 60
+LATE_LIMIT = 60
+RERANK_LIMIT = 24
+BM25_SCORE_DEPTH = 2_000
+"""BM25 scores are read this deep, so that the blend knows those of vector candidates too."""
+FOREIGN_SHARE_LIMIT = 0.30
+"""Above this share of letters the embedder cannot read, its opinion is noise."""
+
+
+class Deadline:
+    """The moment an activation has to be done by."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._end = clock() + seconds
+        self._seconds = seconds
+
+    def remaining_s(self) -> float:
+        """Seconds left; raises NotReady("activation_deadline") when there are none."""
+        left = self._end - self._clock()
+        if left <= 0:
+            raise NotReady(
+                "activation_deadline",
+                f"The activation did not finish within {self._seconds:g} s; "
+                "send the same query again, or lower the machine's load.",
+            )
+        return left
+
+
+@dataclass(slots=True)
+class Ranking:
+    """Candidates in final order, by unit row, and what it took."""
+
+    candidates: list[Candidate] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    times: StageTimes = field(default_factory=StageTimes)
+
+
+@dataclass(slots=True)
+class _Query:
+    """A query on its way: what is known of it, and the candidates by unit row."""
+
+    text: str
+    connection: apsw.Connection
+    vectors: VectorSnapshot
+    deadline: Deadline
+    readable: bool
+    ranking: Ranking
+    terms: QueryTerms = field(default_factory=lambda: QueryTerms((), {}, 0))
+    embedding: Embedding | None = None
+    bm25: dict[int, float] = field(default_factory=dict)
+    by_row: dict[int, Candidate] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        self.deadline.remaining_s()
+        start = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            spent = (time.perf_counter_ns() - start) // 1000
+            setattr(self.ranking.times, stage, getattr(self.ranking.times, stage) + spent)
+
+
+class Ranker:
+    """Ranks queries with one profile's models. Thread-safe; keeps token vectors between calls."""
+
+    def __init__(self, models: ModelRuntime, tokens: TokenVectorCache):
+        self._models = models
+        self._profile = models.profile
+        self._tokens = tokens
+
+    def rank(
+        self,
+        text: str,
+        connection: apsw.Connection,
+        vectors: VectorSnapshot,
+        unit_count: int,
+        deadline: Deadline,
+    ) -> Ranking:
+        """All candidates of the query in final order."""
+        scripts = self._profile.scripts
+        readable = not scripts or foreign_share(text, scripts) <= FOREIGN_SHARE_LIMIT
+        query = _Query(text, connection, vectors, deadline, readable, Ranking())
+        embedding = self._models.pool.submit(self._embed(query)) if readable else None
+        with query.timed("bm25_us"):
+            lexical = self._lexical(query, unit_count)
+        nearest: list[tuple[int, float]] = []
+        if embedding is None:
+            query.ranking.skipped = [
+                Skipped("vector", "script"),
+                *([Skipped("late_interaction", "script")] if self._profile.late_pass else []),
+                Skipped("rerank", "script"),
+            ]
+        else:
+            query.embedding = embedding.result(timeout=deadline.remaining_s())
+            with query.timed("vector_us"):
+                nearest = self._nearest(query)
+        with query.timed("rrf_us"):
+            fused = self._fuse(query, lexical, nearest)
+        query.ranking.candidates = self._final_order(query, fused)
+        for rank, candidate in enumerate(query.ranking.candidates, 1):
+            candidate.final_rank = rank
+        return query.ranking
+
+    def _embed(self, query: _Query) -> Callable[[], Embedding]:
+        def work() -> Embedding:
+            with query.timed("embedding_us"):
+                return self._models.embed_query(query.text)
+
+        return work
+
+    def _lexical(
+        self, query: _Query, unit_count: int
+    ) -> tuple[list[IdentityHit], list[tuple[int, str, float]]]:
+        identity = search_identity(query.connection, query.text, LEXICAL_LIMIT)
+        query.terms = read_query(query.connection, query.text, unit_count)
+        ranked = search_bm25(query.connection, query.terms, BM25_SCORE_DEPTH)
+        query.bm25 = {rowid: score for rowid, _, score in ranked}
+        return identity, ranked[:LEXICAL_LIMIT]
+
+    def _nearest(self, query: _Query) -> list[tuple[int, float]]:
+        assert query.embedding is not None
+        ids, scores = query.vectors.search(query.embedding.vector, VECTOR_LIMIT)
+        return list(zip(ids.tolist(), scores.tolist(), strict=True))
+
+    def _fuse(
+        self,
+        query: _Query,
+        lexical: tuple[list[IdentityHit], list[tuple[int, str, float]]],
+        nearest: list[tuple[int, float]],
+    ) -> list[int]:
+        """Unit rows in the order of their reciprocal rank sums; candidates are made here."""
+        identity, ranked = lexical
+        listed = list(dict.fromkeys([hit.unit_rowid for hit in identity] + [r[0] for r in ranked]))
+        listed = listed[:LEXICAL_LIMIT]
+        rowids = dict.fromkeys(listed + [rowid for rowid, _ in nearest])
+        query.by_row = read_candidates(query.connection, rowids)
+        near = [rowid for rowid, _ in nearest if rowid in query.by_row]
+        self._write_stage_ranks(query, identity, ranked, nearest)
+        rows = sorted(query.by_row, key=lambda rowid: query.by_row[rowid].unit_key)
+        number = {rowid: i for i, rowid in enumerate(rows)}
+        lists = [np.array([number[r] for r in side], dtype=np.int64) for side in (listed, near)]
+        ids, scores = reciprocal_rank_fusion(lists, self._profile.rrf_k)
+        fused = [rows[i] for i in ids.tolist()]
+        for rank, (rowid, score) in enumerate(zip(fused, scores.tolist(), strict=True), 1):
+            candidate = query.by_row[rowid]
+            candidate.rrf_rank = rank
+            candidate.rrf_score = score
+        return fused
+
+    def _write_stage_ranks(
+        self,
+        query: _Query,
+        identity: list[IdentityHit],
+        ranked: list[tuple[int, str, float]],
+        nearest: list[tuple[int, float]],
+    ) -> None:
+        candidates = query.by_row
+        for rank, hit in enumerate(identity, 1):
+            candidates[hit.unit_rowid].exact_rank = rank
+            candidates[hit.unit_rowid].identity = "prefix" if hit.grade == 2 else "equal"
+        for rank, (rowid, _, _) in enumerate(ranked, 1):
+            if rowid in candidates:
+                candidates[rowid].bm25_rank = rank
+        for rowid, candidate in candidates.items():
+            candidate.bm25_score = query.bm25.get(rowid)
+        placed = [(rowid, score) for rowid, score in nearest if rowid in candidates]
+        placed.sort(key=lambda item: (-item[1], candidates[item[0]].unit_key))
+        for rank, (rowid, score) in enumerate(placed, 1):
+            candidates[rowid].vector_rank = rank
+            candidates[rowid].vector_score = score
+
+    def _final_order(self, query: _Query, fused: list[int]) -> list[Candidate]:
+        if not fused:
+            return []
+        if query.embedding is None:
+            return self._lexical_order(query, fused)
+        head, tail = fused, []
+        if self._profile.late_pass:
+            with query.timed("late_us"):
+                head, tail = self._late_pass(query, fused[:LATE_LIMIT]), fused[LATE_LIMIT:]
+        chosen, rest = self._chosen(query, head)
+        with query.timed("rerank_us"):
+            self._rerank(query, chosen)
+        with query.timed("assembly_us"):
+            ordered = self._by_final_score(query, chosen)
+            return [query.by_row[rowid] for rowid in (*ordered, *rest, *tail)]
+
+    def _chosen(self, query: _Query, head: list[int]) -> tuple[list[int], list[int]]:
+        """The rows for the cross-encoder, identity-equal ones always among them, and the rest."""
+        equal = [r for r in head if query.by_row[r].identity == "equal"]
+        first = [*equal, *(r for r in head if query.by_row[r].identity != "equal")]
+        chosen = set(first[:RERANK_LIMIT])
+        return first[:RERANK_LIMIT], [r for r in head if r not in chosen]
+
+    def _lexical_order(self, query: _Query, fused: list[int]) -> list[Candidate]:
+        """Without models the fused order is the answer, and term coverage says how relevant."""
+        candidates = [query.by_row[rowid] for rowid in fused]
+        for candidate in candidates[:RERANK_LIMIT]:
+            share = self._coverage(query, candidate)
+            candidate.relevance = relevance(self._profile, Evidence(share))
+            candidate.final_score = candidate.rrf_score
+        return candidates
+
+    def _coverage(self, query: _Query, candidate: Candidate) -> float:
+        if candidate.identity == "equal":
+            return 1.0
+        return coverage(query.terms, [candidate.path, *candidate.heading_path, candidate.text])
+
+    def _late_pass(self, query: _Query, rows: list[int]) -> list[int]:
+        """The rows by the blend of BM25, vector and late interaction: who the reranker sees."""
+        assert query.embedding is not None
+        tokens = self._token_vectors(query, rows)
+        scores = max_sim(query.embedding.tokens, [tokens[rowid] for rowid in rows])
+        for rowid, score in zip(rows, scores.tolist(), strict=True):
+            query.by_row[rowid].late_score = score
+        ranked = sorted(
+            rows, key=lambda r: (-(query.by_row[r].late_score or 0.0), self._tie(query, r))
+        )
+        for rank, rowid in enumerate(ranked, 1):
+            query.by_row[rowid].late_rank = rank
+        blend = blended(self._stages(query, rows), self._profile.blend_weights)
+        order = dict(zip(rows, blend.tolist(), strict=True))
+        return sorted(rows, key=lambda r: (-order[r], self._tie(query, r)))
+
+    def _token_vectors(self, query: _Query, rows: list[int]) -> dict[int, TokenVectors]:
+        """Token vectors of every row: cached, stored, or embedded now, side by side."""
+        found = self._tokens.get(rows)
+        wanted = [rowid for rowid in rows if rowid not in found]
+        stored = read_token_vectors(query.connection, wanted, self._profile.dimensions)
+        missing = [rowid for rowid in wanted if rowid not in stored]
+        embedder = self._models.embedder
+        inputs = [embedder.passage_input(self._document(query, rowid)) for rowid in missing]
+        made = self._models.pool.map(
+            embedder.embed, inputs, cost=len, timeout_s=query.deadline.remaining_s()
+        )
+        fresh = {r: e.quantised() for r, e in zip(missing, made, strict=True)} | stored
+        self._tokens.put(fresh)
+        return found | fresh
+
+    def _document(self, query: _Query, rowid: int) -> str:
+        candidate = query.by_row[rowid]
+        return model_text(candidate.path, candidate.heading_path, candidate.text)
+
+    def _rerank(self, query: _Query, rows: list[int]) -> None:
+        """Write the cross-encoder's logit, rank and the calibrated relevance of each row."""
+        documents = [self._document(query, rowid) for rowid in rows]
+        logits = self._models.reranker.score(
+            query.text, documents, self._models.pool, query.deadline.remaining_s()
+        )
+        vectors = self._cosines(query, rows)
+        for rowid, logit, vector in zip(rows, logits.tolist(), vectors, strict=True):
+            candidate = query.by_row[rowid]
+            candidate.reranker_logit = logit
+            evidence = Evidence(
+                self._coverage(query, candidate), vector, candidate.late_score, logit
+            )
+            candidate.relevance = relevance(self._profile, evidence)
+        ranked = sorted(
+            rows, key=lambda r: (-(query.by_row[r].reranker_logit or 0.0), self._tie(query, r))
+        )
+        for rank, rowid in enumerate(ranked, 1):
+            query.by_row[rowid].reranker_rank = rank
+
+    def _by_final_score(self, query: _Query, rows: list[int]) -> list[int]:
+        """Rows best first by the profile's rule; identity-equal ones before all others."""
+        if self._profile.final_order == "blend":
+            scores = blended(self._stages(query, rows), self._profile.blend_weights).tolist()
+        else:
+            scores = [query.by_row[rowid].reranker_logit or 0.0 for rowid in rows]
+        for rowid, score in zip(rows, scores, strict=True):
+            candidate = query.by_row[rowid]
+            candidate.final_score = score
+            if candidate.identity == "equal":
+                candidate.final_score += IDENTITY_BONUS
+        return sorted(
+            rows,
+            key=lambda r: (
+                query.by_row[r].identity != "equal",
+                -(query.by_row[r].final_score or 0.0),
+                self._tie(query, r),
+            ),
+        )
+
+    def _stages(self, query: _Query, rows: list[int]) -> dict[BlendStage, Sequence[float]]:
+        """The raw scores of each stage that ran, in the order of `rows`."""
+        candidates = [query.by_row[rowid] for rowid in rows]
+        stages: dict[BlendStage, Sequence[float]] = {
+            "bm25": [candidate.bm25_score or 0.0 for candidate in candidates],
+            "vector": self._cosines(query, rows),
+        }
+        late = [c.late_score for c in candidates if c.late_score is not None]
+        if len(late) == len(rows):
+            stages["late"] = late
+        logits = [c.reranker_logit for c in candidates if c.reranker_logit is not None]
+        if len(logits) == len(rows):
+            stages["reranker"] = logits
+        return stages
+
+    def _cosines(self, query: _Query, rows: list[int]) -> list[float]:
+        assert query.embedding is not None
+        ids = np.asarray(rows, dtype=np.int64)
+        scores: list[float] = query.vectors.scores(query.embedding.vector, ids).tolist()
+        return scores
+
+    def _tie(self, query: _Query, rowid: int) -> tuple[float, str]:
+        candidate = query.by_row[rowid]
+        return (-(candidate.rrf_score or 0.0), candidate.unit_key)
