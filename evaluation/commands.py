@@ -18,6 +18,7 @@ from clumsies.errors import EXIT_FAILURE, ClumsiesError, InvalidRequest
 from evaluation import calibration, display, tuning
 from evaluation.comparison import compare as compare_results
 from evaluation.datasets import EvaluationSet, PathStyle, find_all, find_set, read_set
+from evaluation.fusion_sweep import sweep_fusion
 from evaluation.harness import (
     DEFAULT_CACHE,
     DEFAULT_JOBS,
@@ -168,6 +169,8 @@ def tune(
 ) -> None:
     """Sweep the weights of the final blend, those of the first pass, and rrf_k."""
     loaded = _load(traces)
+    fusions = sweep_fusion(loaded, gain=gain)
+    Console().print(display.fusion_table(fusions[:top]))
     values = tuple(step / 8 for step in range(9)) if fine else tuning.GRID_VALUES
     final = tuning.pools_of(loaded, tuning.FINAL_STAGES, gain)
     grid = tuning.weight_grid(len(final.stages), values)

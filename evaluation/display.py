@@ -11,6 +11,7 @@ from rich.table import Table
 
 from evaluation.calibration import Calibration, Floor
 from evaluation.comparison import Change
+from evaluation.fusion_sweep import FusionSetting
 from evaluation.harness import OnStep
 from evaluation.report import COLUMNS, HEADINGS, METRIC_HEADINGS, Row, english_means
 from evaluation.results import SetResult
@@ -126,6 +127,17 @@ def blend_table(title: str, stages: Sequence[str], blends: Sequence[Blend]) -> T
     for blend in blends:
         values = (*blend.by_set.values(), blend.mean)
         table.add_row(*(f"{weight:g}" for weight in blend.weights), *(f"{v:.4f}" for v in values))
+    return table
+
+
+def fusion_table(settings: Sequence[FusionSetting]) -> Table:
+    """Settings of the rank fusion, in the given order."""
+    table = Table(title="rank fusion, means over the sets")
+    for heading in ("rrf_k", "vector weight", "nDCG@10", "Recall@20"):
+        table.add_column(heading, justify="right")
+    for one in settings:
+        scores = (f"{one.ndcg_at_10:.4f}", f"{one.recall_at_20:.4f}")
+        table.add_row(f"{one.rrf_k:g}", f"{one.vector_weight:g}", *scores)
     return table
 
 

@@ -1,4 +1,4 @@
-"""Sweeps over kept traces: weights of the final blend, of the first pass, and `rrf_k`.
+"""Sweeps over kept traces: weights of the final blend and of the first pass.
 
 A blend's score is a weighted sum of stage scores, each standardised over the query's pool: the
 candidates that the last stage saw. What is not in the pool keeps its place behind it, and an
@@ -70,14 +70,15 @@ class Pools:
     def recall(self, weights: Sequence[float], cut: int) -> Floats:
         """Share of the relevant documents among the first `cut`, float64 (queries,)."""
         found = np.take_along_axis(self.gains, self._order(weights)[:, :cut], axis=1)
-        counts = np.count_nonzero(found > 0, axis=1).astype(np.float64)
-        return counts / self.relevant
+        shares: Floats = np.count_nonzero(found > 0, axis=1) / self.relevant
+        return shares
 
     def _order(self, weights: Sequence[float]) -> Integers:
         totals = self.base + self.scores @ np.asarray(weights, dtype=np.float64)
         padded = np.full(self.gains.size, -np.inf)
         padded[self.slots] = np.maximum.reduceat(totals, self.document_starts)
-        return np.argsort(-padded.reshape(self.gains.shape), axis=1, kind="stable")
+        order: Integers = np.argsort(-padded.reshape(self.gains.shape), axis=1, kind="stable")
+        return order
 
 
 def pools_of(

@@ -27,7 +27,7 @@ DOCUMENTS: tuple[Record, ...] = (
 )
 QUERIES: tuple[Record, ...] = (
     {"id": "q1", "text": "which tag starts a release"},
-    {"id": "q2", "text": "how long does a failed upload wait"},
+    {"id": "q2", "text": "failed upload seconds"},
     {"id": "q3", "text": "who painted the ceiling"},
 )
 JUDGMENTS = (("q1", "deploy#1", 2), ("q1", "rollback", 1), ("q2", "retry", 1), ("q3", "style", 0))

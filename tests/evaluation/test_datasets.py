@@ -59,29 +59,30 @@ def test_a_scoped_query_is_asked_of_its_scope_alone(write_set: WriteSet) -> None
 
 
 @pytest.mark.parametrize(
-    ("file", "line", "text", "place", "what"),
+    ("place", "text", "what"),
     [
-        ("corpus.jsonl", 2, "{not json", "corpus.jsonl:2", "not JSON"),
-        ("corpus.jsonl", 1, "[1, 2]", "corpus.jsonl:1", "not a JSON object"),
-        ("corpus.jsonl", 3, '{"id": "x"}', "corpus.jsonl:3", "'text' is missing"),
-        ("corpus.jsonl", 3, '{"id": "x", "text": 7}', "corpus.jsonl:3", "'text' is no text"),
-        ("corpus.jsonl", 4, '{"id": "style", "text": ""}', "corpus.jsonl:4", "in line 3"),
-        ("corpus.jsonl", 4, '{"id": "", "text": ""}', "corpus.jsonl:4", "'id' is empty"),
-        ("queries.jsonl", 1, '{"id": "q1", "text": "x", "scope": "s"}', "jsonl:1", "scope 's'"),
-        ("qrels.tsv", 1, "q1 deploy#1 1", "qrels.tsv:1", "found 1 fields"),
-        ("qrels.tsv", 2, "q1\trollback\t-1", "qrels.tsv:2", "'-1' is not a whole number"),
-        ("qrels.tsv", 2, "q1\trollback\thigh", "qrels.tsv:2", "'high' is not a whole number"),
-        ("qrels.tsv", 3, "q9\tretry\t1", "qrels.tsv:3", "'q9' is not in queries.jsonl"),
-        ("qrels.tsv", 3, "q2\tgone\t1", "qrels.tsv:3", "'gone' is not in corpus.jsonl"),
-        ("qrels.tsv", 2, "q1\tdeploy#1\t1", "qrels.tsv:2", "judged twice"),
+        ("corpus.jsonl:2", "{not json", "not JSON"),
+        ("corpus.jsonl:1", "[1, 2]", "not a JSON object"),
+        ("corpus.jsonl:3", '{"id": "x"}', "'text' is missing"),
+        ("corpus.jsonl:3", '{"id": "x", "text": 7}', "'text' is no text"),
+        ("corpus.jsonl:4", '{"id": "style", "text": ""}', "in line 3"),
+        ("corpus.jsonl:4", '{"id": "", "text": ""}', "'id' is empty"),
+        ("queries.jsonl:1", '{"id": "q1", "text": "x", "scope": "s"}', "scope 's'"),
+        ("qrels.tsv:1", "q1 deploy#1 1", "found 1 fields"),
+        ("qrels.tsv:2", "q1\trollback\t-1", "'-1' is not a whole number"),
+        ("qrels.tsv:2", "q1\trollback\thigh", "'high' is not a whole number"),
+        ("qrels.tsv:3", "q9\tretry\t1", "'q9' is not in queries.jsonl"),
+        ("qrels.tsv:3", "q2\tgone\t1", "'gone' is not in corpus.jsonl"),
+        ("qrels.tsv:2", "q1\tdeploy#1\t1", "judged twice"),
     ],
 )
 def test_bad_input_is_refused_with_file_and_line(
-    write_set: WriteSet, file: str, line: int, text: str, place: str, what: str
+    write_set: WriteSet, place: str, text: str, what: str
 ) -> None:
     folder = write_set()
+    file, line = place.split(":")
     lines = (folder / file).read_text(encoding="utf-8").splitlines()
-    lines[line - 1] = text
+    lines[int(line) - 1] = text
     (folder / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
     with pytest.raises(InvalidRequest) as caught:
         read_set(folder)
