@@ -1,9 +1,9 @@
 """An HNSW graph over row ids: proposes likely neighbours, decides nothing.
 
-The only module that touches usearch. Faults of the library are kept out by construction: rows are
-never removed (a removed key that comes back has been mixed up with another), a key is added once,
-at most `len(graph)` neighbours are asked for, and distances never leave this module; callers
-rescore every hit from their own vectors and drop the ids they do not know.
+The only module that may import usearch: see the import below. Faults of the library are kept out
+by construction: rows are never removed (a removed key that comes back has been mixed up with
+another), a key is added once, at most `len(graph)` neighbours are asked for, and distances never
+leave this module; callers rescore every hit from their own vectors and drop ids they do not know.
 
 Graph: Malkov and Yashunin, 2018 (connectivity = M, expansion = efConstruction and efSearch).
 """
@@ -16,6 +16,13 @@ from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
+
+from clumsies.models import sessions as _onnxruntime_first  # noqa: F401
+
+# isort: split
+# usearch links a C++ runtime of its own and exports its process-wide symbols (locale facets among
+# them). Where it is loaded first, ONNX Runtime's import crashes inside std::codecvt (seen with
+# usearch 2.26.6 and onnxruntime 1.32.0 on Linux); loaded second, it works. Hence the import above.
 from usearch import __version__ as usearch_version
 from usearch.compiled import MetricKind, ScalarKind
 from usearch.index import Index

@@ -6,11 +6,13 @@ import hashlib
 import json
 import stat
 import struct
+import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
-import usearch
 
 from clumsies.engine.ann_file import GraphStamp, load_graph, save_graph
 from clumsies.engine.exact_scan import Float32
@@ -53,8 +55,8 @@ def saved(tmp_path: Path) -> Path:
 
 def test_layout(saved: Path) -> None:
     data = saved.read_bytes()
-    magic, version, metadata_bytes, payload_bytes = struct.unpack_from("<8sIIQ", data)
-    assert (magic, version) == (b"clumsANN", 1)
+    magic, format_version, metadata_bytes, payload_bytes = struct.unpack_from("<8sIIQ", data)
+    assert (magic, format_version) == (b"clumsANN", 1)
     assert len(data) == 56 + metadata_bytes + payload_bytes
     assert data[24:56] == hashlib.sha256(data[:24] + data[56:]).digest()
     assert json.loads(data[56 : 56 + metadata_bytes]) == {
@@ -64,7 +66,7 @@ def test_layout(saved: Path) -> None:
         "expansion_add": 128,
         "index_identity": "index-1",
         "last_row_id": 100,
-        "library": f"usearch {usearch.__version__}",
+        "library": f"usearch {version('usearch')}",
         "rows": 100,
         "scalar_kind": "f32",
         "token": "sequence-7",
@@ -137,9 +139,9 @@ def test_any_flipped_bit_is_noticed(saved: Path) -> None:
         assert load(saved) is None, offset
 
 
-def resealed(metadata: bytes, payload: bytes, version: int = 1) -> bytes:
+def resealed(metadata: bytes, payload: bytes, format_version: int = 1) -> bytes:
     """A file whose lengths and checksum hold, whatever it holds."""
-    header = struct.pack("<8sIIQ", b"clumsANN", version, len(metadata), len(payload))
+    header = struct.pack("<8sIIQ", b"clumsANN", format_version, len(metadata), len(payload))
     digest = hashlib.sha256(header + metadata + payload).digest()
     return header + digest + metadata + payload
 
@@ -176,7 +178,7 @@ def test_sealed_file_of_another_format_is_left_aside(saved: Path) -> None:
     metadata, payload = parts(saved)
     encoded = json.dumps(metadata).encode()
     for content in (
-        resealed(encoded, payload, version=2),
+        resealed(encoded, payload, format_version=2),
         resealed(b"\xff" * 10, payload),
         resealed(encoded + b" " * 70_000, payload),
         resealed(encoded, b""),
@@ -258,3 +260,9 @@ def test_graph_refuses_keys_out_of_order_and_repeated() -> None:
 def test_more_neighbours_than_rows_gives_each_row_once() -> None:
     found = graph_of(10).nearest(vectors(9, 1)[0], 1000, 64)
     assert sorted(found.tolist()) == list(range(1, 11))
+
+
+def test_graph_library_and_model_runtime_live_in_one_process() -> None:
+    """Loaded in the other order they crash the interpreter, hence a process of its own."""
+    code = "import clumsies.engine.hnsw_graph, onnxruntime; onnxruntime.SessionOptions()"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
