@@ -12,7 +12,7 @@ import threading
 import unicodedata
 from collections import Counter
 
-import Stemmer  # type: ignore[import-not-found]
+import Stemmer
 
 from clumsies._native.terms import Analyzer
 

@@ -28,12 +28,14 @@ import struct
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from clumsies.engine.hnsw_graph import CONNECTIVITY, EXPANSION_ADD, LIBRARY, SCALAR_KIND, HnswGraph
 from clumsies.files import write_private
+
+if TYPE_CHECKING:  # imported where a graph is at hand: see `vectors`
+    from clumsies.engine.hnsw_graph import HnswGraph
 
 _log = logging.getLogger(__name__)
 
@@ -78,17 +80,12 @@ def save_graph(path: Path, graph: HnswGraph, stamp: GraphStamp) -> None:
     """
     payload, rows, last_row_id = graph.to_bytes()
     metadata = msgspec.json.encode(
-        _Metadata(
-            connectivity=CONNECTIVITY,
+        _metadata(
             dimensions=graph.dimensions,
-            embedding_revision=stamp.embedding_revision,
-            expansion_add=EXPANSION_ADD,
-            index_identity=stamp.index_identity,
-            last_row_id=last_row_id,
-            library=LIBRARY,
-            rows=rows,
             scalar_kind=graph.scalar_kind,
-            token=stamp.token,
+            stamp=stamp,
+            rows=rows,
+            last_row_id=last_row_id,
         ),
         order="sorted",
     )
@@ -113,17 +110,12 @@ def load_graph(
     try:
         with path.open("rb") as stream:
             metadata, payload = _read(stream)
-        expected = _Metadata(
-            connectivity=CONNECTIVITY,
+        expected = _metadata(
             dimensions=dimensions,
-            embedding_revision=embedding_revision,
-            expansion_add=EXPANSION_ADD,
-            index_identity=index_identity,
-            last_row_id=metadata.last_row_id,
-            library=LIBRARY,
+            scalar_kind=None,
+            stamp=GraphStamp(index_identity, embedding_revision, metadata.token),
             rows=metadata.rows,
-            scalar_kind=SCALAR_KIND,
-            token=metadata.token,
+            last_row_id=metadata.last_row_id,
         )
         if metadata != expected:
             raise _UnusableError("it belongs to another index, embedding or library version")
@@ -135,6 +127,26 @@ def load_graph(
     except (OSError, _UnusableError) as error:
         _log.info("the vector graph file is left aside: %s", error)
         return None
+
+
+def _metadata(
+    *, dimensions: int, scalar_kind: str | None, stamp: GraphStamp, rows: int, last_row_id: int
+) -> _Metadata:
+    """What this version of library and graph writes; `scalar_kind` None is the default one."""
+    from clumsies.engine import hnsw_graph
+
+    return _Metadata(
+        connectivity=hnsw_graph.CONNECTIVITY,
+        dimensions=dimensions,
+        embedding_revision=stamp.embedding_revision,
+        expansion_add=hnsw_graph.EXPANSION_ADD,
+        index_identity=stamp.index_identity,
+        last_row_id=last_row_id,
+        library=hnsw_graph.LIBRARY,
+        rows=rows,
+        scalar_kind=scalar_kind or hnsw_graph.SCALAR_KIND,
+        token=stamp.token,
+    )
 
 
 def _read(stream: BinaryIO) -> tuple[_Metadata, bytes]:
@@ -160,6 +172,8 @@ def _read(stream: BinaryIO) -> tuple[_Metadata, bytes]:
 
 
 def _restored(metadata: _Metadata, payload: bytes) -> HnswGraph:
+    from clumsies.engine.hnsw_graph import HnswGraph
+
     try:
         graph = HnswGraph.from_bytes(payload, metadata.dimensions, metadata.scalar_kind)
     except ValueError as error:

@@ -29,6 +29,7 @@ from clumsies.errors import NotReady
 from clumsies.models.encoder import Embedding
 from clumsies.models.runtime import ModelRuntime
 from clumsies.models.tokenizer import ModelInput
+from clumsies.storage.database import first_row, only_row
 from clumsies.types import Resource, Unit
 
 BUILD_LOCK_TIMEOUT_S = 600.0
@@ -187,9 +188,9 @@ class IndexBuilder:
                     "INSERT OR IGNORE INTO vectors(input_hash, vector) VALUES (?, ?)",
                     (input_hash, embedding.vector.astype("<f4").tobytes()),
                 )
-                (vector_id,) = connection.execute(
-                    "SELECT vector_id FROM vectors WHERE input_hash = ?", (input_hash,)
-                ).fetchone()
+                (vector_id,) = only_row(
+                    connection, "SELECT vector_id FROM vectors WHERE input_hash = ?", (input_hash,)
+                )
                 connection.execute(
                     "INSERT OR IGNORE INTO idle_vectors(vector_id) VALUES (?)", (vector_id,)
                 )
@@ -204,5 +205,5 @@ def _length(sequence: ModelInput) -> int:
 
 
 def _has_vector(connection: apsw.Connection, input_hash: str) -> bool:
-    row = connection.execute("SELECT 1 FROM vectors WHERE input_hash = ?", (input_hash,)).fetchone()
+    row = first_row(connection, "SELECT 1 FROM vectors WHERE input_hash = ?", (input_hash,))
     return row is not None

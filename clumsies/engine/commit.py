@@ -22,6 +22,7 @@ from clumsies.engine.revisions import effective_hash, index_revision
 from clumsies.engine.units import title_of
 from clumsies.models.manifest import Profile
 from clumsies.models.sessions import FloatArray
+from clumsies.storage.database import all_rows, only_row
 from clumsies.types import Resource, Unit
 
 IDLE_VECTOR_LIMIT = 4_096
@@ -64,15 +65,15 @@ class RevisionWriter:
         with self._store.writer() as connection:
             old = read_head(connection)
             change = _Change()
-            for rowid in plan.removed:
-                change.remove_resource(connection, rowid)
+            for gone in plan.removed:
+                change.remove_resource(connection, gone)
             for (resource, rowid), units in zip(plan.changed, built, strict=True):
                 change.replace_resource(connection, resource, rowid, units)
-            for resource, rowid in plan.relabelled:
+            for resource, labelled in plan.relabelled:
                 connection.execute(
                     "UPDATE resources SET kind = ?, scope = ?, source_commit_id = ?, "
                     "draft_id = ?, draft_revision = ? WHERE resource_rowid = ?",
-                    (*label_facts(resource), rowid),
+                    (*label_facts(resource), labelled),
                 )
             head = self._next_head(connection, old, base_commit_id)
             if old is not None and head.revision == old.revision and not change.touched:
@@ -88,8 +89,8 @@ class RevisionWriter:
     ) -> Head:
         profile = self._profile
         whole = effective_hash(self._project_id, base_commit_id, _effective_rows(connection))
-        (resources,) = connection.execute("SELECT count(*) FROM resources").fetchone()
-        (units,) = connection.execute("SELECT count(*) FROM units").fetchone()
+        (resources,) = only_row(connection, "SELECT count(*) FROM resources")
+        (units,) = only_row(connection, "SELECT count(*) FROM units")
         return Head(
             sequence=old.sequence + 1 if old else 1,
             stamp=secrets.token_hex(16),
@@ -123,9 +124,11 @@ class _Change:
         self.touched = False
 
     def remove_resource(self, connection: apsw.Connection, rowid: int) -> None:
-        rows = connection.execute(
-            "SELECT unit_rowid, vector_id FROM units WHERE resource_rowid = ?", (rowid,)
-        ).fetchall()
+        rows = all_rows(
+            connection,
+            "SELECT unit_rowid, vector_id FROM units WHERE resource_rowid = ?",
+            (rowid,),
+        )
         for unit_rowid, vector_id in rows:
             self._remove_unit(connection, unit_rowid, vector_id)
         connection.execute("DELETE FROM resources WHERE resource_rowid = ?", (rowid,))
@@ -162,14 +165,15 @@ class _Change:
         self, connection: apsw.Connection, rowid: int, resource: Resource, title: str
     ) -> dict[tuple[str, str], tuple[int, int]]:
         """Old units by (key, input hash). All of them go at once where path or title changed."""
-        old_path, old_title = connection.execute(
-            "SELECT path, title FROM resources WHERE resource_rowid = ?", (rowid,)
-        ).fetchone()
-        rows = connection.execute(
+        old_path, old_title = only_row(
+            connection, "SELECT path, title FROM resources WHERE resource_rowid = ?", (rowid,)
+        )
+        rows = all_rows(
+            connection,
             "SELECT unit_key, input_hash, unit_rowid, units.vector_id FROM units "
             "JOIN vectors USING (vector_id) WHERE resource_rowid = ?",
             (rowid,),
-        ).fetchall()
+        )
         if (old_path, old_title) == (resource.path, title):
             return {(key, input_hash): (unit, vector) for key, input_hash, unit, vector in rows}
         for _key, _input_hash, unit_rowid, vector_id in rows:
@@ -186,9 +190,11 @@ class _Change:
         item: BuiltUnit,
     ) -> None:
         unit = item.unit
-        vector_id, vector = connection.execute(
-            "SELECT vector_id, vector FROM vectors WHERE input_hash = ?", (item.input_hash,)
-        ).fetchone()
+        vector_id, vector = only_row(
+            connection,
+            "SELECT vector_id, vector FROM vectors WHERE input_hash = ?",
+            (item.input_hash,),
+        )
         connection.execute("DELETE FROM idle_vectors WHERE vector_id = ?", (vector_id,))
         connection.execute(
             "INSERT INTO units(resource_rowid, unit_key, ordinal, heading_path, start_byte, "
@@ -206,7 +212,7 @@ class _Change:
                 vector_id,
             ),
         )
-        unit_rowid = connection.last_insert_rowid()
+        unit_rowid = int(connection.last_insert_rowid())
         connection.execute(
             "INSERT INTO unit_terms(rowid, path, title, heading, body) VALUES (?,?,?,?,?)",
             (
@@ -271,7 +277,7 @@ def _bound_idle_vectors(connection: apsw.Connection) -> None:
 
 def _bound_token_vectors(connection: apsw.Connection, dimensions: int) -> None:
     """Drop the oldest token vectors beyond the bound; a mean passage tells how many fit."""
-    (count,) = connection.execute("SELECT count(*) FROM token_vectors").fetchone()
+    (count,) = only_row(connection, "SELECT count(*) FROM token_vectors")
     if count * 8 * (dimensions + 4) < TOKEN_VECTOR_BYTES:
         return
     total = 0

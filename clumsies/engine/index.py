@@ -36,7 +36,7 @@ from clumsies.engine.revisions import VECTOR_INPUT_VERSION
 from clumsies.engine.units import CHUNKER_VERSION, PARSER_VERSION
 from clumsies.errors import IndexFailed, NotReady
 from clumsies.files import FileLock, ensure_private_directory
-from clumsies.storage.database import connect, mapped_errors, transaction
+from clumsies.storage.database import connect, first_row, mapped_errors, only_row, transaction
 from clumsies.types import IndexRevision
 
 LAYOUT = "1"
@@ -144,12 +144,11 @@ class IndexStore:
                 )
         if tables and "meta" not in tables:
             raise self._foreign()
-        layout = self._writer.execute("SELECT value FROM meta WHERE key = 'layout'").fetchone()
+        layout = first_row(self._writer, "SELECT value FROM meta WHERE key = 'layout'")
         if layout != (LAYOUT,):
             raise self._foreign()
-        (self.identity,) = self._writer.execute(
-            "SELECT value FROM meta WHERE key = 'identity'"
-        ).fetchone()
+        (identity,) = only_row(self._writer, "SELECT value FROM meta WHERE key = 'identity'")
+        self.identity = str(identity)
 
     def _foreign(self) -> IndexFailed:
         return IndexFailed(
@@ -197,14 +196,16 @@ class IndexStore:
                 )
             except apsw.Error as error:
                 return [f"{type(error).__name__}"]
-            orphans = self._writer.execute(
+            (orphans,) = only_row(
+                self._writer,
                 "SELECT count(*) FROM units WHERE unit_rowid NOT IN "
-                "(SELECT id FROM unit_terms_docsize)"
-            ).fetchone()[0]
-            strays = self._writer.execute(
+                "(SELECT id FROM unit_terms_docsize)",
+            )
+            (strays,) = only_row(
+                self._writer,
                 "SELECT count(*) FROM unit_terms_docsize WHERE id NOT IN "
-                "(SELECT unit_rowid FROM units)"
-            ).fetchone()[0]
+                "(SELECT unit_rowid FROM units)",
+            )
         if orphans or strays:
             problems.append(f"{orphans} units without terms, {strays} terms without unit")
         return problems
@@ -220,10 +221,11 @@ class IndexStore:
 
 def read_head(connection: apsw.Connection) -> Head | None:
     """The live revision that this transaction sees; None before the first build."""
-    row = connection.execute(
+    row = first_row(
+        connection,
         "SELECT sequence, stamp, revision, effective_hash, rules, embedding_revision, profile, "
-        "dimensions, resource_count, unit_count FROM head"
-    ).fetchone()
+        "dimensions, resource_count, unit_count FROM head",
+    )
     if row is None:
         return None
     sequence, stamp, revision, *rest = row

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import apsw
 
 from clumsies.engine.analysis import document_terms, query_terms
+from clumsies.storage.database import all_rows, first_row
 
 COLUMN_WEIGHTS = (8.0, 6.0, 4.0, 1.0)
 """BM25 weights of path, title, heading, body."""
@@ -72,7 +73,7 @@ def read_query(connection: apsw.Connection, query: str, unit_count: int) -> Quer
 
 
 def _frequency(connection: apsw.Connection, term: str) -> int:
-    row = connection.execute("SELECT doc FROM unit_vocabulary WHERE term = ?", (term,)).fetchone()
+    row = first_row(connection, "SELECT doc FROM unit_vocabulary WHERE term = ?", (term,))
     return int(row[0]) if row else 0
 
 
@@ -84,12 +85,13 @@ def search_bm25(
     if not present:
         return []
     expression = " OR ".join(f'"{term}"' for term in present)
-    rows = connection.execute(
+    rows = all_rows(
+        connection,
         "SELECT unit_rowid, unit_key, -score FROM (SELECT rowid AS found, "
         "bm25(unit_terms, ?, ?, ?, ?) AS score FROM unit_terms WHERE unit_terms MATCH ? "
         "ORDER BY score LIMIT ?) JOIN units ON unit_rowid = found",
         (*COLUMN_WEIGHTS, expression, limit),
-    ).fetchall()
+    )
     rows.sort(key=lambda row: (-row[2], row[1]))
     return rows
 
@@ -101,16 +103,18 @@ def search_identity(connection: apsw.Connection, query: str, limit: int) -> list
     if not key:
         return []
     grades: dict[int, int] = {}
-    for grade, column, sql in _identity_searches(key):
-        for (rowid,) in connection.execute(
-            f"SELECT resource_rowid FROM resources WHERE {column} {sql[0]} LIMIT ?",
-            (*sql[1], limit),
+    for grade, condition, bindings in _identity_searches(key):
+        for (rowid,) in all_rows(
+            connection,
+            f"SELECT resource_rowid FROM resources WHERE {condition} LIMIT ?",
+            (*bindings, limit),
         ):
             grades.setdefault(rowid, grade)
     hits = [
         IdentityHit(unit_rowid, unit_key, grade)
         for rowid, grade in grades.items()
-        for unit_rowid, unit_key in connection.execute(
+        for unit_rowid, unit_key in all_rows(
+            connection,
             "SELECT unit_rowid, unit_key FROM units WHERE resource_rowid = ? "
             "ORDER BY ordinal LIMIT ?",
             (rowid, UNITS_PER_IDENTITY),
@@ -120,13 +124,16 @@ def search_identity(connection: apsw.Connection, query: str, limit: int) -> list
     return hits[:limit]
 
 
-def _identity_searches(key: str) -> list[tuple[int, str, tuple[str, tuple[str, ...]]]]:
-    equal = ("= ?", (key,))
-    searches = [(0, "id_key", equal), (1, "path_key", equal), (1, "title_key", equal)]
+def _identity_searches(key: str) -> list[tuple[int, str, tuple[str, ...]]]:
+    """(grade, SQL condition, bindings) of each way a query may name a resource, best first."""
+    searches: list[tuple[int, str, tuple[str, ...]]] = [
+        (0, "id_key = ?", (key,)),
+        (1, "path_key = ?", (key,)),
+        (1, "title_key = ?", (key,)),
+    ]
     if len(key) >= MIN_PREFIX_CHARS:
-        prefix = (">= ? AND {0} < ?", (key, key + _PREFIX_END))
         searches += [
-            (2, column, (prefix[0].format(column), prefix[1]))
+            (2, f"{column} >= ? AND {column} < ?", (key, key + _PREFIX_END))
             for column in ("id_key", "path_key", "title_key")
         ]
     return searches

@@ -9,6 +9,7 @@ from typing import Literal
 import apsw
 
 from clumsies.errors import InvalidRequest
+from clumsies.storage.database import all_rows
 from clumsies.types import Resource
 
 ProgressStage = Literal["reading", "splitting", "embedding", "writing"]
@@ -81,13 +82,11 @@ def stored_resources(
         "source_commit_id, draft_id, draft_revision FROM resources"
     )
     if ids is None:
-        rows = connection.execute(columns).fetchall()
+        rows = all_rows(connection, columns)
     else:
         rows = []
         for resource_id in ids:
-            rows += connection.execute(
-                f"{columns} WHERE resource_id = ?", (resource_id,)
-            ).fetchall()
+            rows += all_rows(connection, f"{columns} WHERE resource_id = ?", (resource_id,))
     return {row[0]: StoredResource(row[1], row[2:5], row[5:]) for row in rows}
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from clumsies.engine.trace import Candidate
 from clumsies.errors import NotFound
 from clumsies.models.encoder import TokenVectors
+from clumsies.storage.database import all_rows, first_row
 from clumsies.types import ContentHash, Locator, Resource, ResourceId, UnitKey
 
 _RESOURCE_COLUMNS = (
@@ -24,12 +25,13 @@ def read_candidates(connection: apsw.Connection, rowids: Iterable[int]) -> dict[
     """A fresh candidate of every row that this revision has; rows it has not are left out."""
     found: dict[int, Candidate] = {}
     for rowid in rowids:
-        row = connection.execute(
+        row = first_row(
+            connection,
             "SELECT unit_key, resource_id, scope, kind, path, heading_path, start_byte, end_byte, "
             "text_hash, content_hash, token_count, text FROM units "
             "JOIN resources USING (resource_rowid) WHERE unit_rowid = ?",
             (rowid,),
-        ).fetchone()
+        )
         if row is None:
             continue
         key, resource, scope, kind, path, headings, start, end, text_hash, whole, count, text = row
@@ -53,11 +55,12 @@ def read_vectors(
     connection: apsw.Connection, dimensions: int, after_rowid: int = 0
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """Unit rows above `after_rowid` as (int64 (n,) ascending, float32 (n, dimensions))."""
-    rows = connection.execute(
+    rows = all_rows(
+        connection,
         "SELECT unit_rowid, vector FROM units JOIN vectors USING (vector_id) "
         "WHERE unit_rowid > ? ORDER BY unit_rowid",
         (after_rowid,),
-    ).fetchall()
+    )
     ids = np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows))
     data = b"".join(row[1] for row in rows)
     vectors = np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False)
@@ -66,7 +69,7 @@ def read_vectors(
 
 def read_unit_rowids(connection: apsw.Connection) -> npt.NDArray[np.int64]:
     """int64 (n,) ascending: every unit row of this revision."""
-    rows = connection.execute("SELECT unit_rowid FROM units ORDER BY unit_rowid").fetchall()
+    rows = all_rows(connection, "SELECT unit_rowid FROM units ORDER BY unit_rowid")
     return np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows))
 
 
@@ -76,10 +79,11 @@ def read_token_vectors(
     """Stored token vectors by unit row, of those rows that have any."""
     found: dict[int, TokenVectors] = {}
     for rowid in rowids:
-        row = connection.execute(
+        row = first_row(
+            connection,
             "SELECT data FROM token_vectors JOIN units USING (vector_id) WHERE unit_rowid = ?",
             (rowid,),
-        ).fetchone()
+        )
         if row is not None:
             found[rowid] = TokenVectors.from_bytes(row[0], dimensions)
     return found
@@ -90,7 +94,7 @@ def lacking_units(connection: apsw.Connection, keys: Iterable[str]) -> list[str]
     return [
         key
         for key in keys
-        if connection.execute("SELECT 1 FROM units WHERE unit_key = ?", (key,)).fetchone() is None
+        if first_row(connection, "SELECT 1 FROM units WHERE unit_key = ?", (key,)) is None
     ]
 
 
@@ -102,14 +106,12 @@ def read_resources(connection: apsw.Connection, names: Iterable[str]) -> list[Re
     found: dict[str, Resource] = {}
     missing: list[str] = []
     for name in names:
-        row = (
-            connection.execute(
-                f"SELECT {_RESOURCE_COLUMNS} FROM resources WHERE resource_id = ?", (name,)
-            ).fetchone()
-            or connection.execute(
-                f"SELECT {_RESOURCE_COLUMNS} FROM resources WHERE path = ? ORDER BY resource_id",
-                (name,),
-            ).fetchone()
+        row = first_row(
+            connection, f"SELECT {_RESOURCE_COLUMNS} FROM resources WHERE resource_id = ?", (name,)
+        ) or first_row(
+            connection,
+            f"SELECT {_RESOURCE_COLUMNS} FROM resources WHERE path = ? ORDER BY resource_id",
+            (name,),
         )
         if row is None:
             missing.append(name)

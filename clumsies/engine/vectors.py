@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # usearch costs about 50 ms to import, and most indexes never
     from clumsies.engine.hnsw_graph import HnswGraph
 
 ANN_THRESHOLD = 50_000  # live rows from which a graph is kept
-GRAPH_STEP_ROWS = 1024  # rows inserted by one `tend_graph`: a second or so of work
+GRAPH_STEP_ROWS = 64  # rows inserted by one `tend_graph`: some tens of milliseconds
 EXPANSION_SEARCH = 256
 _OVERSAMPLE = 2
 _SCAN_SHARE = 8  # a tail, or a hit list, of more than 1/8 of the live rows is not worth a detour
@@ -71,6 +71,11 @@ class VectorSnapshot:
     @property
     def dimensions(self) -> int:
         return int(self._rows.matrix.shape[1])
+
+    @property
+    def row_ids(self) -> Int64:
+        """The live rows' ids, ascending; a copy."""
+        return self._rows.ids[self._rows.alive]
 
     @property
     def approximate(self) -> bool:

@@ -108,7 +108,8 @@ def check_vector(vector: FloatArray, dimensions: int) -> None:
 
 def _normalised(rows: FloatArray) -> FloatArray:
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return (rows / np.maximum(norms, 1e-12)).astype(np.float32)
+    unit: FloatArray = (rows / np.maximum(norms, 1e-12)).astype(np.float32)
+    return unit
 
 
 def max_sim(query: FloatArray, documents: list[TokenVectors]) -> FloatArray:

@@ -68,8 +68,8 @@ class Profile:
     trained on; empty means all of them. `relevance_calibration` is (intercept, logit, late, vector,
     coverage), the coefficients of `engine.relevance`; `lexical_calibration` (intercept, coverage)
     those of a query that no model of the profile can read; `relevance_floor` is compared with the
-    probability they give. `blend_weights` are the weights of the standardised stage scores, empty where the reranker
-    alone makes the final order. `packaged` files are part of the installed package.
+    probability they give. `blend_weights` are the weights of the standardised stage scores, empty
+    where the reranker alone makes the final order. `packaged` files come with the package.
     """
 
     name: str

@@ -48,7 +48,7 @@ class ModelRuntime:
         return cls(profile, store, threads or worker_threads())
 
     def require_ready(self) -> None:
-        """Raises NotReady("search_model_preparing" or "search_model_unavailable") or ModelFailed."""
+        """Raises NotReady("search_model_preparing"/"search_model_unavailable") or ModelFailed."""
         self._files.require_ready()
 
     @property

@@ -7,10 +7,10 @@ machine's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 import apsw
 
@@ -19,6 +19,7 @@ from clumsies.files import FILE_MODE, ensure_private_directory
 
 BUSY_TIMEOUT_MS = 5_000
 Synchronous = Literal["NORMAL", "FULL"]
+SqlValue = None | int | float | str | bytes
 
 
 def connect(path: Path, *, synchronous: Synchronous = "NORMAL") -> apsw.Connection:
@@ -65,6 +66,30 @@ def mapped_errors(path: Path) -> Iterator[None]:
             f"{path} stayed locked by another program for {BUSY_TIMEOUT_MS // 1000} s; "
             "end that program and run it again.",
         ) from error
+
+
+def first_row(
+    connection: apsw.Connection, sql: str, bindings: Sequence[SqlValue] = ()
+) -> tuple[Any, ...] | None:
+    """The first row of a query, or None; columns are of the types the schema is STRICT about."""
+    return cast("tuple[Any, ...] | None", connection.execute(sql, tuple(bindings)).fetchone())
+
+
+def only_row(
+    connection: apsw.Connection, sql: str, bindings: Sequence[SqlValue] = ()
+) -> tuple[Any, ...]:
+    """The row of a query that has one by construction."""
+    row = first_row(connection, sql, bindings)
+    if row is None:
+        raise LookupError(sql)
+    return row
+
+
+def all_rows(
+    connection: apsw.Connection, sql: str, bindings: Sequence[SqlValue] = ()
+) -> list[tuple[Any, ...]]:
+    """Every row of a query."""
+    return cast("list[tuple[Any, ...]]", connection.execute(sql, tuple(bindings)).fetchall())
 
 
 @contextmanager
