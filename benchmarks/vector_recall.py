@@ -136,7 +136,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--queries", type=Path, help="unit vectors, float32 (q, d), .npy")
     parser.add_argument("--sizes", type=int, nargs="+", help="default: all vectors")
     parser.add_argument("--limit", type=int, default=60)
-    parser.add_argument("--kinds", nargs="*", default=["f32"], choices=["f32", "f16", "bf16"])
+    parser.add_argument("--kinds", nargs="*", default=["f16"], choices=["f32", "f16", "bf16"])
     parser.add_argument("--expansions", type=int, nargs="+", default=[128, 256, 512])
     return parser.parse_args()
 

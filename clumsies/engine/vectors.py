@@ -31,8 +31,8 @@ if TYPE_CHECKING:  # usearch costs about 50 ms to import, and most indexes never
 
 ANN_THRESHOLD = 50_000  # live rows from which a graph is kept
 GRAPH_STEP_ROWS = 64  # rows inserted by one `tend_graph`: some tens of milliseconds
-EXPANSION_SEARCH = 256
-_OVERSAMPLE = 2
+EXPANSION_SEARCH = 512  # recall@60 on 57k real vectors: .984 at 256, .991 at 384, .994 at 512
+_OVERSAMPLE = 2  # the graph's own vectors are half precision: leave the cut to the rescoring
 _SCAN_SHARE = 8  # a tail, or a hit list, of more than 1/8 of the live rows is not worth a detour
 _DEAD_SHARE = 4  # a graph of more than 1/4 dead rows is replaced
 
@@ -71,11 +71,6 @@ class VectorSnapshot:
     @property
     def dimensions(self) -> int:
         return int(self._rows.matrix.shape[1])
-
-    @property
-    def row_ids(self) -> Int64:
-        """The live rows' ids, ascending; a copy."""
-        return self._rows.ids[self._rows.alive]
 
     @property
     def approximate(self) -> bool:
@@ -120,7 +115,7 @@ class VectorSnapshot:
         wanted = int(limit * _OVERSAMPLE * dilution)
         if wanted * _SCAN_SHARE > rows.live:
             return None
-        hits = coverage.graph.nearest(query, wanted, max(EXPANSION_SEARCH, 2 * wanted))
+        hits = coverage.graph.nearest(query, wanted, int(EXPANSION_SEARCH * dilution))
         found, live = rows.positions(hits)
         nearest = np.unique(found[live & (found < coverage.tail_start)])
         if len(nearest) < min(limit, coverage.covered):

@@ -68,7 +68,7 @@ def test_layout(saved: Path) -> None:
         "last_row_id": 100,
         "library": f"usearch {version('usearch')}",
         "rows": 100,
-        "scalar_kind": "f32",
+        "scalar_kind": "f16",
         "token": "sequence-7",
     }
     assert data[56 + metadata_bytes :] == bytes(graph_of(100).to_bytes()[0])
