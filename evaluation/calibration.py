@@ -19,7 +19,10 @@ from evaluation.traces import KeptTrace
 
 Floats = NDArray[np.float64]
 
-FEATURES = ("reranker_logit", "late_score", "vector_score", "bm25_score")
+FEATURES = ("reranker_logit", "late_score", "vector_score", "coverage")
+"""In the order in which a profile pins its `relevance_calibration`, behind the intercept."""
+
+KNOWN_FEATURES = (*FEATURES, "bm25_score")
 FLOORS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 _RIDGE = 1e-3
@@ -32,8 +35,8 @@ _FOLDS = 5
 class Examples:
     """Top candidates as rows: `features` float64 (n, features), `relevant` and `answerable` bool.
 
-    `pools[i]` float64 (candidates, features) holds all candidates of query i that the last stage
-    saw: a floor lets a query go unanswered only where none of them reaches it.
+    `pools[i]` float64 (candidates, features) holds all candidates of query i that the engine gave
+    a relevance: a floor lets a query go unanswered only where none of them reaches it.
     """
 
     names: tuple[str, ...]
@@ -98,7 +101,7 @@ def examples_of(traces: Iterable[KeptTrace], names: tuple[str, ...] = FEATURES) 
     features, relevant, answerable, pools = [], [], [], []
     for trace in traces:
         columns = np.column_stack([trace.filled(name) for name in names])
-        inside = ~np.isnan(trace.columns[names[0]])
+        inside = ~np.isnan(trace.columns["relevance"])
         order = [at for at in trace.unit_order("b4_reranked") if inside[at]]
         if not order or np.isnan(columns[order]).any():
             continue

@@ -185,24 +185,25 @@ def tune(
 def calibrate(
     traces: Annotated[list[Path], typer.Argument(help="Files of `run` and `cross` traces.")],
     features: Annotated[
-        list[str] | None, typer.Option("--feature", help="A stage score; default all four.")
+        list[str] | None, typer.Option("--feature", help="A raw score; default the profile's four.")
     ] = None,
 ) -> None:
     """Fit the chance that the top candidate is relevant, and show what floors do."""
     names = tuple(features) if features else calibration.FEATURES
-    unknown = sorted(set(names) - set(calibration.FEATURES))
+    unknown = sorted(set(names) - set(calibration.KNOWN_FEATURES))
     if unknown:
         raise InvalidRequest(
             "invalid_request",
-            f"unknown feature {unknown[0]!r}. Choose among {', '.join(calibration.FEATURES)}.",
+            f"unknown feature {unknown[0]!r};"
+            f" choose among {', '.join(calibration.KNOWN_FEATURES)}.",
         )
-    examples = calibration.examples_of(_load(traces))
+    examples = calibration.examples_of(_load(traces), names)
     for name in names:
         curve = calibration.area_under_curve(
             examples.only([name]).features[:, 0], examples.relevant
         )
         Console().print(f"{name} alone: AUC {curve:.4f}", highlight=False)
-    _print_calibration(examples.only(names))
+    _print_calibration(examples)
 
 
 @app.command()

@@ -17,8 +17,6 @@ from evaluation.report import COLUMNS, HEADINGS, METRIC_HEADINGS, Row, english_m
 from evaluation.results import SetResult
 from evaluation.tuning import Blend
 
-_DOING = {"index": "indexing", "queries": "asking", "warm": "timing"}
-
 
 @contextmanager
 def progress_of(name: str, *, quiet: bool = False) -> Iterator[OnStep]:
@@ -35,8 +33,8 @@ def progress_of(name: str, *, quiet: bool = False) -> Iterator[OnStep]:
         task = progress.add_task(name, total=None)
 
         def step(doing: str, done: int, total: int) -> None:
-            description = f"{name}: {_DOING.get(doing, doing)}"
-            progress.update(task, description=description, completed=done, total=total)
+            known = total or None
+            progress.update(task, description=f"{name}: {doing}", completed=done, total=known)
 
         yield step
 
@@ -142,10 +140,13 @@ def fusion_table(settings: Sequence[FusionSetting]) -> Table:
 
 
 def calibration_lines(calibration: Calibration) -> list[str]:
-    """The fitted weights, to be pinned in a profile."""
+    """The fitted weights, and the tuple that a profile pins."""
     pairs = zip(calibration.names, calibration.weights, strict=True)
-    return [f"intercept = {calibration.intercept:.6f}"] + [
-        f"{name} = {weight:.6f}" for name, weight in pairs
+    pinned = ", ".join(f"{value:.6g}" for value in (calibration.intercept, *calibration.weights))
+    return [
+        f"intercept = {calibration.intercept:.6f}",
+        *(f"{name} = {weight:.6f}" for name, weight in pairs),
+        f"to pin: ({pinned})",
     ]
 
 

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from clumsies.engine.plan import Progress, ProgressCallback
 from clumsies.engine.trace import StageTimes, Trace
 from clumsies.types import Resource, ResourceId
 from evaluation.datasets import EvaluationSet, PathStyle, Query, resources_of
+from evaluation.term_coverage import TermCoverage, term_coverage
 from evaluation.traces import VARIANTS, KeptTrace, Variant, keep
 
 DEFAULT_CACHE = Path(__file__).resolve().parents[1] / ".eval-cache"
@@ -38,7 +40,7 @@ class ActivationEngine(Protocol):
     """The part of the engine that evaluation needs; safe for several readers."""
 
     def index(
-        self, resources: Iterable[Resource], progress: Callable[[object], None] | None = None
+        self, resources: Iterable[Resource], *, progress: ProgressCallback | None = None
     ) -> object: ...
 
     def activate(self, query: str) -> Answer: ...
@@ -96,13 +98,14 @@ def run_set(
         documents = {resource_id: document for resource_id, (_, document) in mapped.items()}
         resources = [resource for resource, _ in mapped.values()]
         directory = index_directory(evaluation_set, scope, settings)
+        queries = evaluation_set.queries_of(scope)
         with opener(directory, settings.profile) as engine:
             _build(engine, resources, step)
-            asked = _Asked(engine, evaluation_set, documents, settings.jobs)
-            queries = evaluation_set.queries_of(scope)
-            for trace in asked.all_of(queries):
-                kept[trace.query_id] = trace
-                step("queries", len(kept), len(evaluation_set.queries))
+            with term_coverage(directory) as terms:
+                asked = _Asked(engine, evaluation_set, documents, terms)
+                for trace in asked.all_of(queries, settings.jobs):
+                    kept[trace.query_id] = trace
+                    step("asking", len(kept), len(evaluation_set.queries))
             units += engine.activate(queries[0].text).trace.unit_count
             warm += _warm_times(engine, queries[: max(settings.warm - len(warm), 0)], step)
     return SetRun(
@@ -177,28 +180,29 @@ class _Asked:
     engine: ActivationEngine
     evaluation_set: EvaluationSet
     documents: dict[ResourceId, str]
-    jobs: int
+    terms: TermCoverage
 
     def one(self, query: Query) -> KeptTrace:
+        trace = self.engine.activate(query.text).trace
         return keep(
-            self.engine.activate(query.text).trace,
+            trace,
             set_name=self.evaluation_set.name,
             query_id=query.query_id,
             judgments=self.evaluation_set.judgments.get(query.query_id, {}),
             documents=self.documents,
+            coverage=self.terms.of(trace),
         )
 
-    def all_of(self, queries: Sequence[Query]) -> Iterable[KeptTrace]:
-        with ThreadPoolExecutor(self.jobs, thread_name_prefix="evaluation") as pool:
+    def all_of(self, queries: Sequence[Query], jobs: int) -> Iterable[KeptTrace]:
+        with ThreadPoolExecutor(jobs, thread_name_prefix="evaluation") as pool:
             yield from pool.map(self.one, queries)
 
 
 def _build(engine: ActivationEngine, resources: list[Resource], step: OnStep) -> None:
-    def progress(report: object) -> None:
-        done, total = getattr(report, "done", 0), getattr(report, "total", 0)
-        step("index", int(done), int(total))
+    def progress(report: Progress) -> None:
+        step(report.stage, report.done, report.total)
 
-    engine.index(resources, progress)
+    engine.index(resources, progress=progress)
 
 
 def _warm_times(
@@ -207,7 +211,7 @@ def _warm_times(
     times = []
     for number, query in enumerate(queries, start=1):
         times.append(engine.activate(query.text).trace.times)
-        step("warm", number, len(queries))
+        step("timing", number, len(queries))
     return times
 
 

@@ -14,7 +14,8 @@ One JSON object a line (gzip where the file's name ends in `.gz`):
 | `unit_keys`, `documents` | one text a candidate, in the engine's final order |
 | `columns` | by name, one number or null a candidate: the ranks and scores of `Candidate` |
 
-The column `identity_equal` is 1 where the query is the candidate's own id, path or title.
+The column `identity_equal` is 1 where the query is the candidate's own id, path or title, and
+`coverage` the share of the query's term weight that stands in the candidate.
 """
 
 from __future__ import annotations
@@ -55,7 +56,13 @@ COLUMNS = (
     "final_score",
     "selected",
     "identity_equal",
+    "coverage",
 )
+
+_DERIVED = ("identity_equal", "coverage")
+
+# What the engine takes a missing score for, where it is not the least of the others.
+_ABSENT = {"bm25_score": 0.0}
 
 _VARIANT_RANK: Mapping[Variant, str] = {
     "b2_dense_vector": "vector_rank",
@@ -88,14 +95,16 @@ class KeptTrace:
         return bool(np.any(self.columns["selected"] > 0))
 
     def filled(self, name: str) -> Floats:
-        """A score column in which a candidate without a value has the least of the others'.
+        """A score column without holes, or NaN throughout where the stage scored nothing.
 
-        A stage gives no score to what stood below its cut, so it is worth no more than the last
-        that it did score. NaN throughout where the stage scored nothing.
+        A candidate without a BM25 score has no term of the query: 0. A vector stage gives no score
+        to what stood below its cut, which is worth no more than the least that it did score. (The
+        engine knows the true cosine there; the trace does not.)
         """
         column = self.columns[name]
         known = column[~np.isnan(column)]
-        return np.where(np.isnan(column), known.min(), column) if known.size else column
+        absent = _ABSENT.get(name, known.min() if known.size else np.nan)
+        return np.where(np.isnan(column), absent, column)
 
     def unit_order(self, variant: Variant) -> list[int]:
         """Positions of the candidates that the variant ranks, best first, ties by unit key."""
@@ -121,6 +130,7 @@ def keep(
     query_id: str,
     judgments: Mapping[str, int],
     documents: Mapping[ResourceId, str],
+    coverage: Floats,
 ) -> KeptTrace:
     """The kept form of a trace; `documents` names the document of each resource."""
     candidates = trace.candidates
@@ -132,7 +142,7 @@ def keep(
         times=trace.times,
         unit_keys=tuple(candidate.unit_key for candidate in candidates),
         documents=tuple(documents[candidate.resource_id] for candidate in candidates),
-        columns={name: _column(candidates, name) for name in COLUMNS},
+        columns=_columns(candidates) | {"coverage": coverage},
     )
 
 
@@ -159,11 +169,14 @@ def read_traces(file: Path) -> Iterator[KeptTrace]:
                 ) from error
 
 
+def _columns(candidates: list[Candidate]) -> dict[str, Floats]:
+    columns = {name: _column(candidates, name) for name in COLUMNS if name not in _DERIVED}
+    equal = [candidate.identity == "equal" for candidate in candidates]
+    return columns | {"identity_equal": np.array(equal, dtype=np.float64)}
+
+
 def _column(candidates: list[Candidate], name: str) -> Floats:
-    if name == "identity_equal":
-        values = [candidate.identity == "equal" for candidate in candidates]
-    else:
-        values = [getattr(candidate, name) for candidate in candidates]
+    values = [getattr(candidate, name) for candidate in candidates]
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from clumsies.engine.plan import ProgressCallback
 from clumsies.engine.trace import Candidate, Skipped, StageTimes, Trace
 from clumsies.types import IndexRevision, Locator, Resource, UnitKey, content_hash
 
@@ -72,7 +73,7 @@ class TinyEngine:
     units: list[tuple[Resource, int, str]] = field(default_factory=list)
 
     def index(
-        self, resources: Iterable[Resource], progress: Callable[[object], None] | None = None
+        self, resources: Iterable[Resource], *, progress: ProgressCallback | None = None
     ) -> int:
         self.units = [
             (resource, number, text)

@@ -134,8 +134,8 @@ def test_progress_counts_to_the_end(
 ) -> None:
     steps: list[tuple[str, int, int]] = []
     run_set(small, settings, opener=open_tiny, on_step=lambda *step: steps.append(step))
-    assert ("queries", 3, 3) in steps
-    assert ("warm", 3, 3) in steps
+    assert ("asking", 3, 3) in steps
+    assert ("timing", 3, 3) in steps
 
 
 def test_latency_follows_each_variants_stages(finished: SetRun) -> None:
@@ -248,12 +248,15 @@ def test_a_broken_trace_file_names_the_line(finished: SetRun, tmp_path: Path) ->
         list(read_traces(tmp_path / "gone.jsonl"))
 
 
-def test_a_column_is_filled_with_its_least_score(finished: SetRun) -> None:
+def test_a_score_is_missing_as_the_engine_takes_it(finished: SetRun) -> None:
     trace = finished.traces[0]
-    known = trace.columns["bm25_score"]
-    filled = trace.filled("bm25_score")
-    assert np.isnan(known).any()
-    assert np.array_equal(filled, np.where(np.isnan(known), np.nanmin(known), known))
+    bm25, vector = trace.columns["bm25_score"], trace.columns["vector_score"]
+    vector[2] = np.nan
+    assert np.isnan(bm25).any()
+    assert np.array_equal(trace.filled("bm25_score"), np.where(np.isnan(bm25), 0.0, bm25))
+    assert trace.filled("vector_score")[2] == np.nanmin(vector)
+    vector[:] = np.nan
+    assert np.isnan(trace.filled("vector_score")).all()
 
 
 def _comparable(trace: KeptTrace) -> tuple[object, ...]:
