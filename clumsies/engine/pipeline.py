@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -40,7 +40,7 @@ from clumsies.engine.index import (
 from clumsies.engine.live_vectors import GRAPH_NAME, LiveVectors, Superseded
 from clumsies.engine.plan import Progress, ProgressCallback
 from clumsies.engine.ranking import Deadline, Ranker, Ranking
-from clumsies.engine.reading import lacking_units, read_resources
+from clumsies.engine.reading import lacking_units, read_resource_ids, read_resources
 from clumsies.engine.revisions import RANKING_PROFILE
 from clumsies.engine.state import ActivationState, decode_state, encode_state
 from clumsies.engine.token_cache import TokenVectorCache
@@ -322,6 +322,17 @@ class Engine:
                 )
             )
         return loaded
+
+    def resource_ids(self) -> list[str]:
+        """The ids of every indexed resource, in order."""
+        with self._store.reader() as connection:
+            return read_resource_ids(connection)
+
+    def resources(self, names: Sequence[str]) -> Iterator[Resource]:
+        """Indexed resources by id or path, one at a time, as they were given to `index`."""
+        for name in names:
+            with self._store.reader() as connection:
+                yield from read_resources(connection, [name])
 
     def verify(self) -> list[str]:
         """Problems that SQLite's, FTS5's and our own checks of the index find; empty if sound."""

@@ -98,6 +98,12 @@ def lacking_units(connection: apsw.Connection, keys: Iterable[str]) -> list[str]
     ]
 
 
+def read_resource_ids(connection: apsw.Connection) -> list[str]:
+    """Ids of every resource of this revision, ascending."""
+    rows = all_rows(connection, "SELECT resource_id FROM resources ORDER BY resource_id")
+    return [row[0] for row in rows]
+
+
 def read_resources(connection: apsw.Connection, names: Iterable[str]) -> list[Resource]:
     """Whole resources by id, else by exact path; each once, in the order first named.
 

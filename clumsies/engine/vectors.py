@@ -73,6 +73,11 @@ class VectorSnapshot:
         return int(self._rows.matrix.shape[1])
 
     @property
+    def row_ids(self) -> Int64:
+        """The live rows' ids, int64 (n,), ascending; a copy."""
+        return self._rows.ids[self._rows.alive]
+
+    @property
     def approximate(self) -> bool:
         """Whether a search with a small limit goes through the graph instead of a full scan."""
         return self._coverage is not None and self._coverage.tail * _SCAN_SHARE <= self._rows.live

@@ -1,0 +1,5 @@
+"""`python -m clumsies`."""
+
+from clumsies.cli.main import main
+
+main()

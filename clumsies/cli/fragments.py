@@ -1,0 +1,135 @@
+"""How an answer looks: fragments for people, one object for programs, a table for the curious."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from clumsies.engine.pipeline import Answer
+from clumsies.engine.trace import Candidate
+
+PREVIEW_LINES = 10
+WIDE_COLUMNS = 140
+_STAGE_COLUMNS = (
+    ("exact", "ex"),
+    ("BM25", "bm"),
+    ("vector", "ve"),
+    ("RRF", "rrf"),
+    ("late", "la"),
+    ("rerank", "ce"),
+)
+_SEPARATOR = " › "
+
+
+def answer_object(answer: Answer) -> dict[str, Any]:
+    """The activation response, with `rank` and `score` added to each fragment."""
+    body: dict[str, Any] = msgspec.to_builtins(answer.response)
+    if body.get("run_id") is None:
+        body.pop("run_id", None)
+    by_key = {candidate.unit_key: candidate for candidate in answer.trace.candidates}
+    for rank, fragment in enumerate(body["fragments"], 1):
+        candidate = by_key[fragment["unit_key"]]
+        fragment["rank"] = rank
+        fragment["score"] = round(candidate.final_score or 0.0, 6)
+        fragment["relevance"] = round(candidate.relevance or 0.0, 6)
+    return body
+
+
+def explanation_object(answer: Answer) -> list[dict[str, Any]]:
+    """Every candidate with every stage's rank and score, in final order."""
+    rows: list[dict[str, Any]] = []
+    for candidate in answer.trace.candidates:
+        row: dict[str, Any] = msgspec.to_builtins(candidate)
+        row.pop("text")
+        rows.append(row)
+    return rows
+
+
+def print_answer(console: Console, answer: Answer, *, full: bool) -> None:
+    """The fragments, best first, each under the place it comes from."""
+    chosen = [candidate for candidate in answer.trace.candidates if candidate.selected]
+    for rank, candidate in enumerate(chosen, 1):
+        console.print(_heading(rank, candidate), soft_wrap=True)
+        lines = candidate.text.splitlines()
+        shown = lines if full else lines[:PREVIEW_LINES]
+        for line in shown:
+            console.print(Text("   " + line), soft_wrap=True)
+        if len(lines) > len(shown):
+            console.print(Text(f"   … {len(lines) - len(shown)} more lines", style="faint"))
+        console.print()
+
+
+def _heading(rank: int, candidate: Candidate) -> Text:
+    line = Text(f"{rank:>2} ", style="faint")
+    line.append(candidate.path, style="place")
+    if candidate.heading_path:
+        line.append(_SEPARATOR + _SEPARATOR.join(candidate.heading_path), style="heading")
+    line.append(f"  {candidate.relevance or 0.0:.2f}", style="score")
+    return line
+
+
+def summary(answer: Answer) -> str:
+    """One line on what was searched and how long it took."""
+    trace = answer.trace
+    text = (
+        f"{len(answer.response.fragments)} fragments, {trace.returned_tokens} tokens, from "
+        f"{trace.unit_count} units of {trace.resource_count} resources in "
+        f"{trace.times.total_us / 1000:.0f} ms (profile {trace.profile})"
+    )
+    if trace.skipped:
+        text += "; skipped, as the models do not read this script: " + ", ".join(
+            item.stage.replace("_", " ") for item in trace.skipped
+        )
+    return text
+
+
+def print_explanation(console: Console, answer: Answer) -> None:
+    """The table of all candidates: each stage's rank and score, and why one was left out.
+
+    A console too narrow for both shows ranks alone.
+    """
+    wide = console.width >= WIDE_COLUMNS
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("fragment", overflow="fold", ratio=1, min_width=20)
+    for name, short in _STAGE_COLUMNS:
+        table.add_column(name if wide else short, justify="right", no_wrap=True)
+    table.add_column("relev.", justify="right", no_wrap=True)
+    table.add_column("final", justify="right", no_wrap=True)
+    table.add_column("outcome", no_wrap=True)
+    for candidate in answer.trace.candidates:
+        table.add_row(*_explained(candidate, wide), style=None if candidate.selected else "dim")
+    console.print(table)
+
+
+def _explained(candidate: Candidate, wide: bool) -> list[str | Text]:
+    place = candidate.path
+    if candidate.heading_path:
+        place += _SEPARATOR + candidate.heading_path[-1]
+    stages = (
+        (candidate.exact_rank, None, 0),
+        (candidate.bm25_rank, candidate.bm25_score, 1),
+        (candidate.vector_rank, candidate.vector_score, 2),
+        (candidate.rrf_rank, candidate.rrf_score, 3),
+        (candidate.late_rank, candidate.late_score, 2),
+        (candidate.reranker_rank, candidate.reranker_logit, 1),
+    )
+    return [
+        str(candidate.final_rank or ""),
+        Text(place),
+        *(_cell(rank, score if wide else None, digits) for rank, score, digits in stages),
+        "" if candidate.relevance is None else f"{candidate.relevance:.2f}",
+        "" if candidate.final_score is None else f"{candidate.final_score:.2f}",
+        Text(candidate.exclusion_reason, style="score" if candidate.selected else ""),
+    ]
+
+
+def _cell(rank: int | None, score: float | None, digits: int) -> str:
+    if score is None:
+        return str(rank or "")
+    return f"{rank or '–'} ({score:.{digits}f})"

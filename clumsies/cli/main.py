@@ -1,0 +1,20 @@
+"""The entry point. `--version` answers before anything heavy is imported."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; the exit code says how it ended.
+
+    0 ok, 1 failure, 2 usage, 3 not ready, 4 conflict, 5 not found.
+    """
+    if sys.argv[1:] == ["--version"]:
+        from clumsies.version import VERSION
+
+        sys.stdout.write(f"clumsies {VERSION}\n")
+        return
+    from clumsies.cli.app import app
+
+    app()

@@ -1,0 +1,1 @@
+"""What a memory is made of: Markdown on disk, later drafts and Effective Memory."""
