@@ -6,7 +6,9 @@ Words are runs of letters, digits and combining marks. The rules, in the order t
 * NFKC first; case is looked at (camelCase) and then folded fully. Zero-width joiners, soft
   hyphens and variation selectors vanish.
 * An ordinary word gives one term: its stem if it is ASCII letters, else its folded form and,
-  where they differ, the form without the diacritics of Latin, Greek and Cyrillic letters.
+  where they differ, the bare form, without the diacritics of Latin, Greek and Cyrillic letters.
+  A query asks for the bare form alone: every text with either has it, and asking for both
+  would count the word twice.
 * Words joined by one of ``/ - . _`` give the whole, unstemmed, then the same for the pieces,
   cut at ``/`` first, then ``-``, ``.``, ``_``. ``v1.0.21`` also gives ``1.0.21``.
 * A run such as ``httpServer``, ``HTTPServer`` or ``sha256`` gives the whole (letters: stem and
@@ -184,12 +186,16 @@ def _character_class(code: int) -> int:
 
 
 def _without_diacritics(word: str) -> str:
-    """`word` without the combining marks that stand on Latin, Greek and Cyrillic letters."""
+    """`word` without the combining marks on Latin, Greek and Cyrillic letters.
+
+    The breve of Cyrillic stays: it makes a letter of its own.
+    """
     kept = []
     strip = False
+    code = 0
     for char in unicodedata.normalize("NFD", word):
         if unicodedata.category(char) == "Mn":
-            if strip:
+            if strip and not (char == "\u0306" and 0x0400 <= code < 0x0530):
                 continue
         else:
             code = ord(char)
@@ -685,14 +691,18 @@ cdef class Analyzer:
             finally:
                 self._release()
 
-    def query_terms(self, text: str) -> list[str]:
-        """The terms in text order, repeats kept, without dropped words unless all are dropped."""
+    def query_terms(self, text: str, drop=None) -> list[str]:
+        """The terms in text order, repeats kept, without dropped words unless all are dropped.
+
+        `drop` stands in for the analyser's own where the caller knows the language better.
+        """
+        dropped = self.drop if drop is None else drop
         terms = self.surfaces(text)
-        kept = [term for term, surface in terms if surface not in self.drop]
+        kept = [term for term, surface in terms if surface not in dropped]
         return kept or [term for term, _ in terms]
 
     def surfaces(self, text: str) -> list[tuple[str, str]]:
-        """(term, the folded word it stands for) in text order, nothing dropped."""
+        """(term, the folded word it stands for) of a query in text order, nothing dropped."""
         with self.lock:
             try:
                 self._analyse(text)
@@ -894,7 +904,7 @@ cdef class Analyzer:
         return entry.key_size
 
     cdef list _surfaces(self):
-        """(term, folded word it stands for) of each token."""
+        """(term, folded word it stands for) of each token; of two forms of a word the bare one."""
         cdef State* st = &self.state
         cdef int64_t i, size
         cdef const uint8_t* data = NULL
@@ -911,6 +921,8 @@ cdef class Analyzer:
                     surface = PyUnicode_DecodeUTF8(
                         <char*>st.arena.data + entry.key, entry.key_size, NULL
                     )
+            if st.tokens[i].variant and st.tokens[i].kind != UNSTEMMED:
+                terms.pop()
             if size:
                 terms.append((term, surface))
         return terms

@@ -21,19 +21,18 @@ TOKENIZER = "ascii tokenchars '-_./+#'"
 """The tokenize= argument of an FTS5 table that holds `document_terms`."""
 
 _ENGLISH = """
-    a about above across after again against all almost along already also although always am
-    among an and another any anybody anyone anything are aren as at be became because become
-    been before being below between both but by can cannot could couldn did didn do does doesn
-    doing don done during each either else ever every for from further had hadn has hasn have
-    haven having he hence her here hers herself him himself his how however i if in into is isn
-    it its itself just let many may me might more most much must my myself neither no nor not of
-    off often on once one only onto or other others ought our ours ourselves out over own per
-    perhaps please quite rather really same shall she should shouldn since so some somebody
-    someone something such than that the their theirs them themselves then there thereby
-    therefore these they this those though through thus to too toward towards under until up
-    upon us very via was wasn we were weren what whatever when whenever where whereas wherever
-    whether which while who whoever whom whose why will with within without would wouldn yet you
-    your yours yourself yourselves
+    a about above after again against ain all almost already also although always am an and any
+    anybody anyone anything are aren as at be because been before being below between both but
+    by can cannot could couldn did didn do does doesn doing don during each either else ever
+    every few for from further had hadn has hasn have haven having he hence her here hers
+    herself him himself his how however i if in into is isn it its itself just let many me might
+    more most much must my myself neither no nor not now of off on once only onto or other ought
+    our ours ourselves out over own perhaps please rather really same shall she should shouldn
+    so some somebody someone something such than that the their theirs them themselves then
+    there thereby therefore these they this those though through thus to too toward towards
+    under until up upon very via was wasn we were weren what whatever when whenever where
+    whereas wherever whether which while who whoever whom whose why will with would wouldn
+    yet you your yours yourself yourselves
 """
 
 _GERMAN = """
@@ -90,7 +89,12 @@ _CHINESE = """
     對 從 與 還 過 們
 """
 
-_DROPPED = frozenset("".join((_ENGLISH, _GERMAN, _SPANISH, _FRENCH, _CHINESE)).split())
+_ALWAYS = frozenset(_CHINESE.split())
+_ENGLISH_WORDS = frozenset(_ENGLISH.split())
+_OTHER_WORDS = tuple(frozenset(words.split()) for words in (_GERMAN, _SPANISH, _FRENCH))
+
+MIN_EVIDENCE = 2
+"""Function words of another language than English before a query is taken to be in it."""
 
 # First word of a letter's Unicode name where it is not the name of its script.
 _SCRIPT_OF_NAME: dict[str, str | None] = {
@@ -111,7 +115,7 @@ def analyzer() -> Analyzer:
         with lock:
             return list(stemmer.stemWords(words))
 
-    return Analyzer(stem, _DROPPED)
+    return Analyzer(stem, _ENGLISH_WORDS | _ALWAYS)
 
 
 def document_terms(text: str) -> str:
@@ -120,8 +124,23 @@ def document_terms(text: str) -> str:
 
 
 def query_terms(text: str) -> list[str]:
-    """The terms a query looks for, in order, repeats kept, function and question words left out."""
-    return analyzer().query_terms(text)
+    """The terms a query looks for, in order, repeats kept, function and question words left out.
+
+    Only one language's list is used beside the Chinese one, so that `die`, `car` or `AI` stay
+    where they are content: the list that holds the most words of the query, English if in doubt.
+    """
+    words = [surface for _, surface in analyzer().surfaces(text)]
+    return analyzer().query_terms(text, _function_words(words) | _ALWAYS)
+
+
+def _function_words(words: list[str]) -> frozenset[str]:
+    best, covered = _ENGLISH_WORDS, sum(word in _ENGLISH_WORDS for word in words)
+    for other in _OTHER_WORDS:
+        found = {word for word in words if word in other}
+        count = sum(word in other for word in words)
+        if count > covered and len(found) >= MIN_EVIDENCE:
+            best, covered = other, count
+    return best
 
 
 def foreign_share(text: str, scripts: frozenset[str]) -> float:

@@ -38,6 +38,10 @@ Term = tuple[str, str]
 """A term and the folded word it stands for."""
 
 
+class Original(Term):
+    """A term with diacritics whose bare form follows it."""
+
+
 def class_of(char: str) -> str:
     if char in SIGNS:
         return SIGNS[char]
@@ -53,15 +57,15 @@ def class_of(char: str) -> str:
 
 
 def bare(word: str) -> str:
-    """Without the marks on Latin, Greek and Cyrillic letters."""
+    """Without the marks on Latin, Greek and Cyrillic letters, but for the breve of й."""
     kept: list[str] = []
-    strip = False
+    name, strip = "", False
     for char in unicodedata.normalize("NFD", word):
         if unicodedata.category(char) != "Mn":
             name = unicodedata.name(char, "")
             strip = char.isascii() or name.startswith(STRIPPED_SCRIPTS)
             kept.append(char)
-        elif not strip:
+        elif not strip or (char == "\u0306" and name.startswith("CYRILLIC ")):
             kept.append(char)
     swaps = {"đ": "d", "ħ": "h", "ı": "i", "ł": "l", "ø": "o", "ŧ": "t"}
     return "".join(swaps.get(char, char) for char in unicodedata.normalize("NFC", "".join(kept)))
@@ -76,9 +80,13 @@ class Oracle:
         return " ".join(term for term, _ in self.terms(text))
 
     def query_terms(self, text: str) -> list[str]:
-        terms = self.terms(text)
+        terms = self.surfaces(text)
         kept = [term for term, surface in terms if surface not in self.drop]
         return kept or [term for term, _ in terms]
+
+    def surfaces(self, text: str) -> list[Term]:
+        """The terms of a query: of a word's two forms the bare one, which comes second."""
+        return [term for term in self.terms(text) if not isinstance(term, Original)]
 
     def terms(self, text: str) -> list[Term]:
         text = VANISHING.sub("", unicodedata.normalize("NFKC", text))
@@ -181,9 +189,10 @@ class Oracle:
         if text.isascii():
             return [(text.lower(), text.lower())]
         folded = unicodedata.normalize("NFKC", text.casefold())
-        forms = [folded] if bare(folded) == folded else [folded, bare(folded)]
-        stemmed = [
-            self.stem(form) if form.isascii() and form.isalpha() and len(form) <= LIMIT else form
-            for form in forms
-        ]
-        return [(form, folded) for form in stemmed]
+        if bare(folded) == folded:
+            return [(self.form(folded), folded)]
+        return [Original((self.form(folded), folded)), (self.form(bare(folded)), folded)]
+
+    def form(self, word: str) -> str:
+        letters = word.isascii() and word.isalpha() and len(word) <= LIMIT
+        return self.stem(word) if letters else word

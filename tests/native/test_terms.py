@@ -38,7 +38,8 @@ ANALYZER = Analyzer(chop_all, DROP)
 
 WORDS = (
     "the what is Things running HTTPServer getItems APIs iPhone OAuth sha256 utf8 x86 1960s POL 358"
-    " v1 v 2026 4 C Müller für straße Łódź naïve ΣΊΣΥΦΟΣ Ёлка İstanbul हिन्दी में ภาษาไทย ำ ກາ"
+    " v1 v 2026 4 C Müller für straße Łódź мой Ўзбек naïve ΣΊΣΥΦΟΣ Ёлка"
+    " İstanbul हिन्दी में ภาษาไทย ำ ກາ"
     " 重跑 后 的 什么 カタカナー ｶﾞ 한국어 ＡＢＣ ½ x² ① ﷺ ſ ŉ ß é \u0301 \u3099 s t re ll"
 )
 PIECES = st.sampled_from(WORDS.split())
@@ -60,7 +61,7 @@ TEXTS = st.one_of(PIECED, ANY_TEXT, ASCII_TEXT, LONG_RUN)
 def test_terms_equal_the_oracle(text: str) -> None:
     assert ANALYZER.document_terms(text) == ORACLE.document_terms(text)
     assert ANALYZER.query_terms(text) == ORACLE.query_terms(text)
-    assert ANALYZER.surfaces(text) == ORACLE.terms(text)
+    assert ANALYZER.surfaces(text) == ORACLE.surfaces(text)
 
 
 def test_every_character_has_the_class_of_the_oracle() -> None:
@@ -108,7 +109,7 @@ def test_fts5_takes_each_term_as_one_token(texts: list[str]) -> None:
         ("C++, C# and .NET", "c++ c c# c and .net net"),
         ("Müller", "müller muller"),
         ("straße", "strasse"),
-        ("Ёлка", "ёлка елка"),
+        ("Ёлка, мой", "ёлка елка мой"),
         ("हिन्दी में", "हिन्दी में"),
         ("重跑gen-itgc后50条", "重跑 gen-itgc gen itgc 后 50 条"),
         ("한국어 カタカナ ｶﾀ", "한국 국어 カタ タカ カナ カタ"),
@@ -138,8 +139,8 @@ def test_a_query_of_function_words_keeps_them() -> None:
     assert ANALYZER.query_terms("What is it?") == ["what", "i", "it"]
 
 
-def test_dropping_a_word_drops_its_other_form() -> None:
-    assert ANALYZER.query_terms("Wand für Müller") == ["wand", "müller", "muller"]
+def test_a_query_asks_for_the_bare_form_and_drops_by_the_original() -> None:
+    assert ANALYZER.query_terms("Wand für Müller") == ["wand", "muller"]
 
 
 def test_words_are_found_anywhere_in_a_long_text() -> None:
