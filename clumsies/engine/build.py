@@ -12,7 +12,12 @@ from dataclasses import dataclass
 
 import apsw
 
-from clumsies.engine.commit import BuiltUnit, RevisionWriter, VectorChange
+from clumsies.engine.commit import (
+    TOKEN_VECTOR_BYTES,
+    BuiltUnit,
+    RevisionWriter,
+    VectorChange,
+)
 from clumsies.engine.index import RULES, Head, IndexStore, read_head
 from clumsies.engine.plan import (
     Plan,
@@ -171,17 +176,22 @@ class IndexBuilder:
         report.passages_embedded = len(missing)
         report.inputs_cut = sum(item.cut for item in inputs)
         batch: list[tuple[str, Embedding]] = []
+        room = TOKEN_VECTOR_BYTES
         progress(Progress("embedding", 0, len(missing)))
         results = self._models.pool.stream(embedder.embed, inputs, cost=_length)
         for done, (position, embedding) in enumerate(results, 1):
             batch.append((missing[position], embedding))
             if len(batch) == _KEEP_EVERY or done == len(missing):
-                self._keep(batch)
+                room = self._keep(batch, room)
                 batch = []
             progress(Progress("embedding", done, len(missing)))
 
-    def _keep(self, batch: list[tuple[str, Embedding]]) -> None:
-        """Store vectors before any unit uses them; a later build finds them if this one dies."""
+    def _keep(self, batch: list[tuple[str, Embedding]], room: int) -> int:
+        """Store vectors before any unit uses them; a later build finds them if this one dies.
+
+        Token vectors are stored while they fit into `room` bytes; what is left of it is returned.
+        A large build would otherwise write gigabytes that its commit deletes again.
+        """
         with self._store.writer() as connection:
             for input_hash, embedding in batch:
                 connection.execute(
@@ -194,10 +204,13 @@ class IndexBuilder:
                 connection.execute(
                     "INSERT OR IGNORE INTO idle_vectors(vector_id) VALUES (?)", (vector_id,)
                 )
-                connection.execute(
-                    "INSERT OR REPLACE INTO token_vectors VALUES (?, ?)",
-                    (vector_id, embedding.quantised().to_bytes()),
-                )
+                room -= len(embedding.tokens) * (self._models.profile.dimensions + 4)
+                if room >= 0:
+                    connection.execute(
+                        "INSERT OR REPLACE INTO token_vectors VALUES (?, ?)",
+                        (vector_id, embedding.quantised().to_bytes()),
+                    )
+        return room
 
 
 def _length(sequence: ModelInput) -> int:
