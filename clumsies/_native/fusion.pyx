@@ -9,8 +9,9 @@ A ranking is a row of ids >= 0, best first, no repeats, ended by -1 or by the en
 The caller (`clumsies.engine.fusion`) has checked dtypes and shapes; ids are checked here.
 """
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 KERNEL_VERSION = 1
 
@@ -23,12 +24,15 @@ cdef struct Item:
     int64_t id
     double score
     int64_t best                # best single rank
-    int64_t seen                # the last ranking that held the id
+    int32_t seen                # the last ranking that held the id
+    int32_t shared              # 1: held by several rankings
 
 
 cdef struct Scratch:
     Item* items                 # one an id, in order of first appearance
     Item* spare                 # the other half of the merge sort
+    double* parts               # weight / (rrf_k + rank), one a rank
+    int64_t* runs               # where sorted stretches start
     int64_t* slots              # open addressing: index of an item, or -1
     int64_t mask                # number of slots - 1
 
@@ -40,9 +44,14 @@ cdef int allocate(Scratch* scratch, int64_t n) except -1:
         slots *= 2
     scratch.items = <Item*>malloc((n + 1) * sizeof(Item))
     scratch.spare = <Item*>malloc((n + 1) * sizeof(Item))
+    scratch.parts = <double*>malloc((n + 1) * sizeof(double))
+    scratch.runs = <int64_t*>malloc((n + 2) * sizeof(int64_t))
     scratch.slots = <int64_t*>malloc(slots * sizeof(int64_t))
     scratch.mask = slots - 1
-    if scratch.items == NULL or scratch.spare == NULL or scratch.slots == NULL:
+    if (
+        scratch.items == NULL or scratch.spare == NULL
+        or scratch.parts == NULL or scratch.runs == NULL or scratch.slots == NULL
+    ):
         release(scratch)
         raise MemoryError
     for n in range(slots):
@@ -53,7 +62,15 @@ cdef int allocate(Scratch* scratch, int64_t n) except -1:
 cdef void release(Scratch* scratch) noexcept:
     free(scratch.items)
     free(scratch.spare)
+    free(scratch.parts)
+    free(scratch.runs)
     free(scratch.slots)
+
+
+cdef void fill_parts(double* parts, int64_t n, double weight, double rrf_k) noexcept nogil:
+    cdef int64_t rank
+    for rank in range(1, n + 1):
+        parts[rank - 1] = weight / (rrf_k + <double>rank)
 
 
 cdef inline int64_t home(int64_t id, int64_t mask) noexcept nogil:
@@ -70,10 +87,13 @@ cdef inline bint comes_before(const Item* a, const Item* b) noexcept nogil:
 
 
 cdef int64_t add_ranking(
-    Scratch* scratch, int64_t n, const int64_t* ids, int64_t size, double weight, double rrf_k,
-    int64_t number
+    Scratch* scratch, int64_t n, const int64_t* ids, int64_t size, const double* parts,
+    int32_t number
 ) noexcept nogil:
-    """Add one ranking to `n` items; the new number of items, or BAD_ID or REPEATED."""
+    """Add one ranking, `parts[rank - 1]` a rank, to `n` items.
+
+    Returns the new number of items, or BAD_ID or REPEATED.
+    """
     cdef int64_t rank, slot, id
     cdef double part
     cdef Item* item
@@ -86,7 +106,7 @@ cdef int64_t add_ranking(
                 if ids[slot] != -1:
                     return BAD_ID
             return n
-        part = weight / (rrf_k + <double>rank)
+        part = parts[rank - 1]
         slot = home(id, scratch.mask)
         while scratch.slots[slot] >= 0 and scratch.items[scratch.slots[slot]].id != id:
             slot = (slot + 1) & scratch.mask
@@ -96,6 +116,7 @@ cdef int64_t add_ranking(
             item.id = id
             item.score = 0.0 + part
             item.best = rank
+            item.shared = 0
             n += 1
         else:
             item = &scratch.items[scratch.slots[slot]]
@@ -103,6 +124,7 @@ cdef int64_t add_ranking(
                 return REPEATED
             item.score += part
             item.best = min(item.best, rank)
+            item.shared = 1
         item.seen = number
     return n
 
@@ -117,41 +139,91 @@ cdef void clear(Scratch* scratch, int64_t n) noexcept nogil:
         scratch.slots[slot] = -1
 
 
-cdef Item* sort(Item* items, Item* spare, int64_t n) noexcept nogil:
-    """Merge sort; the sorted items are in the returned one of the two arrays."""
-    cdef int64_t start, middle, end, i, j, k, width = RUN
+cdef int64_t shared_first(Item* items, Item* to, int64_t n) noexcept nogil:
+    """Copy the ids of several rankings before the others, each part in its order; how many."""
+    cdef int64_t i, shared = 0, at
+    for i in range(n):
+        shared += items[i].shared
+    at = shared
+    shared = 0
+    for i in range(n):
+        if items[i].shared:
+            to[shared] = items[i]
+            shared += 1
+        else:
+            to[at] = items[i]
+            at += 1
+    return shared
+
+
+cdef void insertion_sort(Item* items, int64_t n) noexcept nogil:
+    cdef int64_t i, j
     cdef Item item
+    for i in range(1, n):
+        item = items[i]
+        j = i - 1
+        while j >= 0 and comes_before(&item, &items[j]):
+            items[j + 1] = items[j]
+            j -= 1
+        items[j + 1] = item
+
+
+cdef void merge(
+    const Item* items, Item* to, int64_t start, int64_t middle, int64_t end
+) noexcept nogil:
+    cdef int64_t i = start, j = middle, k = start
+    while i < middle and j < end:
+        if comes_before(&items[i], &items[j]):
+            to[k] = items[i]
+            i += 1
+        else:
+            to[k] = items[j]
+            j += 1
+        k += 1
+    if i < middle:
+        memcpy(&to[k], &items[i], (middle - i) * sizeof(Item))
+    elif j < end:
+        memcpy(&to[k], &items[j], (end - j) * sizeof(Item))
+
+
+cdef Item* sort(Scratch* scratch, int64_t n) noexcept nogil:
+    """The items in order, in one of the two arrays.
+
+    Ids of one ranking alone already stand in their order, so a merge of the runs that are
+    there has little to do once the ids of several rankings are out of the way.
+    """
+    cdef Item* items = scratch.spare
+    cdef Item* to = scratch.items
     cdef Item* swap
-    start = 0
-    while start < n:
-        end = min(start + width, n)
-        for i in range(start + 1, end):
-            item = items[i]
-            j = i - 1
-            while j >= start and comes_before(&item, &items[j]):
-                items[j + 1] = items[j]
-                j -= 1
-            items[j + 1] = item
-        start = end
-    while width < n:
-        start = 0
-        while start < n:
-            middle = min(start + width, n)
-            end = min(middle + width, n)
-            i = start
-            j = middle
-            for k in range(start, end):
-                if i < middle and (j >= end or comes_before(&items[i], &items[j])):
-                    spare[k] = items[i]
-                    i += 1
-                else:
-                    spare[k] = items[j]
-                    j += 1
-            start = end
+    cdef int64_t* runs = scratch.runs
+    cdef int64_t shared = shared_first(scratch.items, scratch.spare, n)
+    cdef int64_t i = 0, count = 0, merged
+    while i < shared:
+        insertion_sort(&items[i], min(<int64_t>RUN, shared - i))
+        i += RUN
+    runs[0] = 0
+    for i in range(1, n):
+        if comes_before(&items[i], &items[i - 1]):
+            count += 1
+            runs[count] = i
+    count += 1
+    runs[count] = n
+    while count > 1:
+        merged = 0
+        i = 0
+        while i < count:
+            if i + 1 < count:
+                merge(items, to, runs[i], runs[i + 1], runs[i + 2])
+            else:
+                memcpy(&to[runs[i]], &items[runs[i]], (n - runs[i]) * sizeof(Item))
+            runs[merged] = runs[i]
+            merged += 1
+            i += 2
+        runs[merged] = n
+        count = merged
         swap = items
-        items = spare
-        spare = swap
-        width *= 2
+        items = to
+        to = swap
     return items
 
 
@@ -179,12 +251,13 @@ def fuse_into(
             for i in range(sizes.shape[0]):
                 if sizes[i] == 0:
                     continue
-                n = add_ranking(&scratch, n, &ids[at], sizes[i], weights[i], rrf_k, i)
+                fill_parts(scratch.parts, sizes[i], weights[i], rrf_k)
+                n = add_ranking(&scratch, n, &ids[at], sizes[i], scratch.parts, <int32_t>i)
                 if n < 0:
                     break
                 at += sizes[i]
             if n > 0:
-                best = sort(scratch.items, scratch.spare, n)
+                best = sort(&scratch, n)
                 for i in range(n):
                     out_ids[i] = best[i].id
                     out_scores[i] = best[i].score
@@ -215,18 +288,21 @@ def fuse_batch_into(
     allocate(&scratch, lists * depth)
     try:
         with nogil:
+            for i in range(lists):
+                fill_parts(&scratch.parts[i * depth], depth, weights[i], rrf_k)
             for q in range(queries):
                 n = 0
                 for i in range(lists):
                     n = add_ranking(
-                        &scratch, n, &rankings[q, i, 0], depth, weights[i], rrf_k, i
+                        &scratch, n, &rankings[q, i, 0], depth, &scratch.parts[i * depth],
+                        <int32_t>i,
                     )
                     if n < 0:
                         break
                 if n < 0:
                     break
                 clear(&scratch, n)
-                best = sort(scratch.items, scratch.spare, n)
+                best = sort(&scratch, n)
                 for i in range(n):
                     out_ids[q, i] = best[i].id
                     out_scores[q, i] = best[i].score
