@@ -44,9 +44,14 @@ class InputBudget:
 
 @dataclass(slots=True)
 class _Section:
-    """A byte range under one heading path; `bare` where it is a heading and nothing else."""
+    """A byte range under one heading path; `bare` where it is a heading and nothing else.
+
+    `identity` is that of the headings and how many sections before have the same, so that it does
+    not depend on what is merged.
+    """
 
     heading_path: tuple[str, ...]
+    identity: str
     start: int
     end: int
     bare: bool
@@ -90,12 +95,9 @@ def split(resource: Resource, tokenizer: TextTokenizer, budget: InputBudget) -> 
         return units
     splitter = _Splitter(resource.path, body, tokenizer, budget)
     spans = splitter.spans
-    occurrences: Counter[str] = Counter()
     for heading_path, identity, parts in splitter.groups(tokenizer.count):
-        occurrence = occurrences[identity]
-        occurrences[identity] += 1
         for part, piece in enumerate(parts):
-            key = UnitKey(f"{resource.resource_id}/{identity}/{occurrence}/{part}")
+            key = UnitKey(f"{resource.resource_id}/{identity}/{part}")
             text = body[piece.start : piece.end].decode("utf-8")
             count = spans.count(piece.start, piece.end)
             locator = Locator(piece.start, piece.end)
@@ -139,10 +141,13 @@ class _Splitter:
     def groups(
         self, count: Callable[[str], int]
     ) -> Iterator[tuple[tuple[str, ...], str, list[_Range]]]:
-        """(heading path, identity, trimmed ranges) of each section or merged run of sections."""
+        """(heading path, identity, trimmed ranges) of each section or merged run of sections.
+
+        A merged run has its first section's identity.
+        """
         whole = self._trimmed(0, len(self._body))
         if self.spans.count(whole.start, whole.end) <= min(TARGET_TOKENS, self._room(0)):
-            yield (), "root", [whole]
+            yield (), "root/0", [whole]
             return
         for sections in self._merged(self._sections()):
             first = sections[0]
@@ -150,7 +155,7 @@ class _Splitter:
             room = self._room(count(" > ".join(path)[-CONTEXT_LINE_CHARS:]))
             ranges = self._parts(first.start, sections[-1].end, room)
             if ranges:
-                yield path, _identity(first.heading_path), ranges
+                yield path, first.identity, ranges
 
     def _room(self, heading_tokens: int) -> int:
         """Tokens that are left for a text under headings of that many tokens."""
@@ -167,14 +172,19 @@ class _Splitter:
         sections: list[_Section] = []
         first = headings[0][1] if headings else len(self._body)
         if self._trimmed(0, first).start < self._trimmed(0, first).end:
-            sections.append(_Section((), 0, first, bare=False))
+            sections.append(_Section((), "root/0", 0, first, bare=False))
         trail: list[tuple[int, str]] = []
+        occurrences = Counter({"root": len(sections)})
         for i, (level, start, end, text_start, text_end, _depth) in enumerate(headings):
             stop = headings[i + 1][1] if i + 1 < len(headings) else len(self._body)
             text = heading_text(self._body[text_start:text_end].decode("utf-8")) or "Untitled"
             trail = [item for item in trail if item[0] < level] + [(level, text)]
+            path = tuple(t for _, t in trail)
+            identity = _identity(path)
+            numbered = f"{identity}/{occurrences[identity]}"
+            occurrences[identity] += 1
             bare = not self._body[end:stop].strip(_SPACE)
-            sections.append(_Section(tuple(t for _, t in trail), start, stop, bare))
+            sections.append(_Section(path, numbered, start, stop, bare))
         return _without_bare(sections)
 
     def _merged(self, sections: list[_Section]) -> Iterator[list[_Section]]:
@@ -246,29 +256,13 @@ class _Splitter:
         first, last = self.spans.between(start, end)
         token = first
         while True:
-            stop = self._after(token, last, target)
+            stop = token + target
             stop_byte = end if stop >= last else self._word_start(token, stop)
             yield _Range(start if token == first else int(self.spans.starts[token]), stop_byte)
             if stop >= last:
                 return
             stop = self.spans.between(start, stop_byte)[1]
-            token = max(token + 1, self._before(stop, OVERLAP_TOKENS))
-
-    def _after(self, token: int, last: int, tokens: int) -> int:
-        """First token that no longer fits into `tokens` from `token` on; one always fits."""
-        stop = token + 1
-        counts = self.spans.counts
-        budget = int(counts[token]) + tokens
-        while stop < last and int(counts[stop + 1]) <= budget:
-            stop += 1
-        return stop
-
-    def _before(self, stop: int, tokens: int) -> int:
-        counts = self.spans.counts
-        token = stop
-        while token > 0 and int(counts[stop] - counts[token - 1]) <= tokens:
-            token -= 1
-        return token
+            token = max(token + 1, stop - OVERLAP_TOKENS)
 
     def _word_start(self, token: int, stop: int) -> int:
         """Byte where the window ends: before a whole word if one begins near, else the token."""
@@ -308,7 +302,7 @@ _MARKUP = (
     (re.compile(r"!?\[([^\]]+)\]\[[^\]]*\]"), r"\1"),
     (re.compile(r"<!--.*?-->|</?[A-Za-z][^>]*>"), ""),
     (re.compile(r"\s*\{#[^}]*\}\s*$"), ""),
-    (re.compile(r"`+|\*\*|__|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)"), ""),
+    (re.compile(r"(?<!\\)(?:`+|\*\*|__|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w))"), ""),
     (re.compile(r"\\([!-/:-@\[-`{-~])"), r"\1"),
     (re.compile(r"\s+"), " "),
 )

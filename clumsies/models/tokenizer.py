@@ -16,21 +16,24 @@ from tokenizers import Encoding, Tokenizer
 from clumsies.errors import ModelFailed
 
 LONG_TOKEN_CHARS = 32
-"""A WordPiece tokenizer makes one unknown token of a word of any length. Past this length a token
-counts as one a four characters, so that a wall of text without spaces cannot pass as short."""
+SHARE_CHARS = 4
+"""A WordPiece tokenizer makes one unknown token of a word of any length. Past the first length a
+token is counted, and may be cut, as one a SHARE_CHARS characters, so that a wall of text without
+spaces neither passes as short nor stays whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenSpans:
-    """Where a text's tokens stand: byte offsets, and the running count they are budgeted by.
+    """Where a text's tokens stand, shares of overlong ones counted as tokens.
 
-    `starts` and `ends` are int64 (n,) byte offsets into the UTF-8 text; `counts` is int64 (n + 1,)
-    with `counts[j] - counts[i]` the tokens of `[i, j)`.
+    `starts` and `ends` are int64 (n,) byte offsets into the UTF-8 text, `starts` not descending.
     """
 
     starts: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
-    counts: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.starts)
 
     def between(self, start: int, end: int) -> tuple[int, int]:
         """Half-open index range of the tokens that begin inside the byte range."""
@@ -40,7 +43,7 @@ class TokenSpans:
     def count(self, start: int, end: int) -> int:
         """Tokens that begin inside the byte range."""
         first, last = self.between(start, end)
-        return int(self.counts[last] - self.counts[first])
+        return last - first
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class TextTokenizer:
 
     def count(self, text: str) -> int:
         """Tokens of `text`, special tokens excluded."""
-        return int(self.spans(text).counts[-1])
+        return len(self.spans(text))
 
     def pieces(self, text: str) -> int:
         """Model tokens of `text` as the model would see them, special tokens excluded."""
@@ -86,15 +89,10 @@ class TextTokenizer:
     def spans(self, text: str) -> TokenSpans:
         """Every token's byte range; the text is tokenized once."""
         offsets = np.asarray(self._encode(text).offsets, dtype=np.int64).reshape(-1, 2)
-        lengths = offsets[:, 1] - offsets[:, 0]
-        weights = np.where(lengths > LONG_TOKEN_CHARS, lengths // 4, 1)
-        counts = np.zeros(len(offsets) + 1, dtype=np.int64)
-        np.cumsum(weights, out=counts[1:])
+        offsets = _shared_out(offsets)
         if not text.isascii():
             offsets = _byte_offsets(text)[offsets]
-        return TokenSpans(
-            np.ascontiguousarray(offsets[:, 0]), np.ascontiguousarray(offsets[:, 1]), counts
-        )
+        return TokenSpans(np.ascontiguousarray(offsets[:, 0]), np.ascontiguousarray(offsets[:, 1]))
 
     def single(self, text: str, limit: int) -> ModelInput:
         """One sequence of at most `limit` tokens, cut at the text's end."""
@@ -122,6 +120,20 @@ class TextTokenizer:
             encoding.truncate(room)
         whole = self._tokenizer.post_process(query, encoding, True)
         return ModelInput(whole.ids, whole.type_ids, cut)
+
+
+def _shared_out(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Character ranges int64 (n, 2) with each overlong one cut into shares."""
+    lengths = offsets[:, 1] - offsets[:, 0]
+    if not (lengths > LONG_TOKEN_CHARS).any():
+        return offsets
+    shares = np.where(lengths > LONG_TOKEN_CHARS, -(-lengths // SHARE_CHARS), 1)
+    whole = np.repeat(offsets, shares, axis=0)
+    number = np.arange(len(whole)) - np.repeat(np.cumsum(shares) - shares, shares)
+    starts = whole[:, 0] + number * SHARE_CHARS
+    is_share = np.repeat(shares, shares) > 1
+    ends = np.where(is_share, np.minimum(starts + SHARE_CHARS, whole[:, 1]), whole[:, 1])
+    return np.stack((starts, ends), axis=1)
 
 
 def _byte_offsets(text: str) -> npt.NDArray[np.int64]:
