@@ -89,7 +89,7 @@ cdef struct Line:
     Py_ssize_t ncolumn  # column of nsp
     Py_ssize_t kill     # a thematic break is known to fail before this byte
     bint blank          # the raw line has spaces and tabs only
-    bint has_pipe
+    Py_ssize_t pipe     # the first bar at or after nsp as it was when looked for, -1: not looked
 
 cdef struct Container:
     bint is_item
@@ -134,7 +134,7 @@ cdef struct Scanner:
     Py_ssize_t first_text_end
     Py_ssize_t title_line   # start of the line where the title began, -1: the destination's line
     unsigned char title_close
-    int label_length
+    Py_ssize_t label_length
     bint label_seen
     # Output.
     Block * blocks
@@ -226,7 +226,7 @@ cdef void read_line(Scanner * s, Line * line, Py_ssize_t start) noexcept nogil:
     line.kill = start
     find_text(s, line, start)
     line.blank = line.nsp == line.eol
-    line.has_pipe = find_byte(s.data, line.nsp, line.eol, c'|') < line.eol
+    line.pipe = -1
 
 
 # --- output -------------------------------------------------------------------------------------
@@ -549,7 +549,8 @@ cdef Py_ssize_t skip_attribute(Bytes data, Py_ssize_t p, Py_ssize_t end) noexcep
 
 cdef bint is_lone_tag(Bytes data, Py_ssize_t p, Py_ssize_t end) noexcept nogil:
     """Whether [p, end), after `<`, is one complete open or closing tag and then spaces only."""
-    cdef Py_ssize_t name, q
+    cdef Py_ssize_t name
+    cdef Py_ssize_t q = p
     cdef bint closing = p < end and data[p] == c'/'
     if closing:
         p += 1
@@ -705,7 +706,11 @@ cdef bint starts_table(Scanner * s, Line * line) noexcept nogil:
     cdef Line below
     cdef Py_ssize_t columns
     cdef unsigned char last
-    if line.next == s.size or find_byte(s.data, line.nsp, line.eol, c'|') == line.eol:
+    if line.next == s.size:
+        return False
+    if line.pipe < line.nsp:
+        line.pipe = find_byte(s.data, line.nsp, line.eol, c'|')
+    if line.pipe == line.eol:
         return False
     read_line(s, &below, line.next)
     if below.blank:
@@ -785,7 +790,9 @@ cdef Py_ssize_t feed_label(Scanner * s, Py_ssize_t p, Py_ssize_t end) noexcept n
         if c == c'[':
             return -1
         if c == c']':
-            if not s.label_seen or p + 1 == end or s.data[p + 1] != c':':
+            if not s.label_seen or s.label_length > MAX_LABEL:
+                return -1
+            if p + 1 == end or s.data[p + 1] != c':':
                 return -1
             s.definition = DEF_DESTINATION
             return p + 2
@@ -965,7 +972,6 @@ cdef bint open_blocks(Scanner * s, Line * line, int matched) noexcept nogil:
     """Open what starts at the line; True: the line is used up (or the scan went back)."""
     cdef bint lazy = matched < s.depth
     cdef bint text_open = s.leaf == C_PARAGRAPH
-    cdef int level
     cdef Py_ssize_t length
     cdef unsigned char c
     while line.nsp < line.eol:
@@ -974,7 +980,7 @@ cdef bint open_blocks(Scanner * s, Line * line, int matched) noexcept nogil:
                 return False
             open_leaf(s, line, C_CODE)
             return True
-        if line.has_pipe and not lazy and starts_table(s, line):
+        if not lazy and starts_table(s, line):
             if interrupt(s, matched):
                 s.delimiter_due = True
                 open_leaf(s, line, C_TABLE)
@@ -1073,7 +1079,6 @@ cdef void scan_line(Scanner * s) noexcept nogil:
 
 
 cdef void scan_lines(Scanner * s) noexcept nogil:
-    s.has_cr = find_byte(s.data, 0, s.size, c'\r') < s.size
     while not s.failed:
         if s.pos < s.size:
             scan_line(s)
