@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from clumsies.engine.state import ActivationState, KnownFragment
+from clumsies.engine.state import STATE_VERSION, ActivationState, KnownFragment
 from clumsies.engine.trace import Candidate, DeltaAction, Exclusion, Skipped
 from clumsies.errors import InvalidRequest
 from clumsies.models.manifest import Profile
@@ -143,7 +143,7 @@ def delta(
         candidate.delta_action = action
         known[candidate.unit_key] = KnownFragment(candidate.unit_key, candidate.content_hash, epoch)
         fragments.append(_fragment(candidate, action))
-    return tuple(fragments), ActivationState(epoch=epoch, known=tuple(known.values()))
+    return tuple(fragments), ActivationState(STATE_VERSION, epoch, tuple(known.values()))
 
 
 def _fragment(candidate: Candidate, action: DeltaAction) -> Fragment:

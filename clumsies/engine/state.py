@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import Annotated
 
 import msgspec
@@ -32,13 +33,19 @@ class KnownFragment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ActivationState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the caller knows. `epoch` counts the answers it was given."""
+    """What the caller knows. `epoch` counts the answers it was given.
 
-    version: int = STATE_VERSION
-    epoch: Count = 0
-    known: tuple[KnownFragment, ...] = ()
+    No field has a default: a token that lacks one is refused.
+    """
+
+    version: int
+    epoch: Count
+    known: tuple[KnownFragment, ...]
 
 
+EMPTY_STATE = ActivationState(STATE_VERSION, 0, ())
+
+_BASE64URL = re.compile(r"[A-Za-z0-9_-]*={0,2}")
 _DECODER = msgspec.json.Decoder(ActivationState)
 _ENCODER = msgspec.json.Encoder()
 
@@ -56,13 +63,14 @@ def decode_state(token: str | None) -> ActivationState:
     Raises InvalidRequest("invalid_activation_state").
     """
     if token is None:
-        return ActivationState()
+        return EMPTY_STATE
     if len(token) > MAX_ENCODED_CHARS:
         raise _refused(f"longer than {MAX_ENCODED_CHARS} characters")
+    if not _BASE64URL.fullmatch(token):
+        raise _refused("not base64url")
     try:
-        padded = token.encode("ascii") + b"=" * (-len(token) % 4)
-        data = base64.b64decode(padded, altchars=b"-_", validate=True)
-    except (UnicodeEncodeError, binascii.Error, ValueError) as error:
+        data = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    except binascii.Error as error:
         raise _refused("not base64url") from error
     if len(data) > MAX_DECODED_BYTES:
         raise _refused(f"longer than {MAX_DECODED_BYTES} bytes when decoded")
