@@ -8,16 +8,19 @@ before it costs the bytes that are there already.
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from functools import cache
 from pathlib import Path
 from types import TracebackType
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -50,11 +53,17 @@ class Hub:
         self._patience = patience or Patience()
         self._clock = clock
         self._wall_clock = wall_clock
-        self._endpoint = (settings.endpoint or HUB_ENDPOINT).rstrip("/")
-        self._host = _host(self._endpoint)
+        endpoint = _parse(settings.endpoint or HUB_ENDPOINT)
+        self._host = endpoint.host
+        # httpx logs addresses: a password must not stay in one.
+        self._endpoint = str(endpoint.copy_with(userinfo=b"")).rstrip("/")
         # Of each request to the endpoint; httpx drops it when a redirect leaves the origin.
-        self._headers = {"Accept-Encoding": "identity", **_authorization(settings.token)}
+        self._headers = {
+            "Accept-Encoding": "identity",
+            **_authorization(settings.token, endpoint),
+        }
         self._client = httpx.Client(
+            verify=_certificates(),
             follow_redirects=True,
             max_redirects=MAX_REDIRECTS,
             timeout=httpx.Timeout(self._patience.read_s, connect=self._patience.connect_s),
@@ -221,27 +230,37 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
     return max(0.0, moment.timestamp() - now)
 
 
-def _host(endpoint: str) -> str:
-    """The endpoint's host, which is all that messages may show of it."""
+def _parse(endpoint: str) -> httpx.URL:
+    """The endpoint's address; only its host may be shown in messages."""
     try:
-        url = httpx.URL(endpoint)
-    except httpx.InvalidURL:
-        url = httpx.URL()
-    if url.scheme not in ("http", "https") or not url.host:
-        raise InvalidRequest(
-            "invalid_config", "HF_ENDPOINT is no http or https address; correct or unset it."
-        )
-    return url.host
+        split = urlsplit(endpoint)
+        if split.scheme in ("http", "https") and split.hostname:
+            return httpx.URL(endpoint)
+    except (ValueError, httpx.InvalidURL):
+        pass
+    raise InvalidRequest(
+        "invalid_config", "HF_ENDPOINT is no http or https address; correct or unset it."
+    )
 
 
-def _authorization(token: str | None) -> dict[str, str]:
+def _authorization(token: str | None, endpoint: httpx.URL) -> dict[str, str]:
+    """The token's header, else that of a name and password in the endpoint, else none."""
     if token is None:
-        return {}
+        if not endpoint.userinfo:
+            return {}
+        pair = f"{endpoint.username}:{endpoint.password}".encode()
+        return {"Authorization": f"Basic {b64encode(pair).decode()}"}
     if not all("!" <= character <= "~" for character in token):
         raise InvalidRequest(
             "invalid_config", "HF_TOKEN holds characters that no token has; set it again."
         )
     return {"Authorization": f"Bearer {token}"}
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """The platform's trusted certificates; reading them takes longer than a small file."""
+    return httpx.create_ssl_context()
 
 
 @contextmanager

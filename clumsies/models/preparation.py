@@ -112,8 +112,8 @@ class ModelStore:
         `require_ready` is what looks at the bytes.
         """
         have, total = total_on_disk(self._placed), self.profile.total_bytes
-        foreign = self._known_foreign()
-        if not foreign and not self._size_problems():
+        problems = self._size_problems() or self._known_foreign()
+        if not problems:
             return ModelStatus("ready", total, total)
         preparing = is_locked(self._lock_path)
         failure = read_failure(self._failure_path) or self._failure
@@ -122,8 +122,9 @@ class ModelStore:
             return ModelStatus("failed", have, total, failure.code, failure.reason, retry_at)
         if preparing:
             return ModelStatus("preparing", have, total)
-        if foreign:
-            reason = foreign[0].describe()
+        wrong = self._wrong_among(problems)
+        if wrong:
+            reason = wrong[0].describe()
             return ModelStatus("failed", have, total, "search_model_invalid", reason)
         return ModelStatus("missing", have, total)
 
@@ -144,9 +145,9 @@ class ModelStore:
         problems = self._size_problems() or self.verify(again=False)
         if not problems:
             return
-        wrong = [problem for problem in problems if problem.kind != "missing"]
+        wrong = self._wrong_among(problems)
         if self.profile.packaged:
-            raise _invalid(wrong or problems, "install clumsies again")
+            raise _invalid(wrong, "install clumsies again")
         status = self.status()
         if status.state == "preparing":
             raise self._preparing(status)
@@ -191,6 +192,10 @@ class ModelStore:
             for each in self._placed
             if self._verdicts.known_foreign(each.path, each.file)
         ]
+
+    def _wrong_among(self, problems: list[Problem]) -> list[Problem]:
+        """The problems that are no mere absence; of a package nothing may be absent."""
+        return [p for p in problems if p.kind != "missing" or self.profile.packaged]
 
     @contextmanager
     def _sole_preparer(self, report: OnProgress, cancel: threading.Event) -> Iterator[None]:

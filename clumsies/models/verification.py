@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Literal
 
 from clumsies.errors import IoFailed
-from clumsies.files import io_failed, write_private
+from clumsies.files import ensure_private_directory, io_failed, write_private
 from clumsies.models.manifest import ModelFile
 
 CHUNK_BYTES = 1024 * 1024
@@ -38,7 +38,7 @@ ProblemKind = Literal["missing", "truncated", "foreign"]
 Identity = tuple[int, int, int, int, int]
 
 
-class Cancelled(Exception):  # noqa: N818 - a wish, not an error
+class Cancelled(Exception):
     """The caller asked to stop; what was fetched so far stays for the next time."""
 
 
@@ -177,6 +177,7 @@ class Verdicts:
             stamps[str(path)] = [value, *seen]
             document = json.dumps({"version": STAMP_VERSION, "files": stamps}).encode()
             try:
+                ensure_private_directory(self._remembered.parent)
                 write_private(self._remembered, [document])
             except IoFailed:
                 self._remembered = None  # A read-only home: verify in every process instead.

@@ -11,5 +11,10 @@ from tests.models.tiny_profile import contents, profile_of
 
 if __name__ == "__main__":
     root, endpoint, seed = sys.argv[1:]
-    store = ModelStore(Path(root), profile_of(contents(int(seed))), HubSettings(endpoint))
+    store = ModelStore(
+        Path(root),
+        profile_of(contents(int(seed))),
+        HubSettings(endpoint),
+        wait=lambda cancel, seconds: cancel.wait(0.01),
+    )
     print(store.prepare(attempts=3).state)  # noqa: T201

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import random
+from dataclasses import replace
 
-from clumsies.models.manifest import Artifact, ModelFile, Profile, Role
+from clumsies.models.manifest import COMPACT, Artifact, ModelFile, Profile, Role
 
 REVISION = "0123456789abcdef"
 Contents = dict[Role, dict[str, bytes]]
@@ -25,26 +26,8 @@ def contents(seed: int = 1, size: int = 50_000) -> Contents:
 
 def profile_of(bodies: Contents, *, name: str = "tiny", packaged: bool = False) -> Profile:
     """The profile that pins exactly those bytes."""
-    return Profile(
-        name=name,
-        artifacts=tuple(_artifact(role, files) for role, files in bodies.items()),
-        dimensions=4,
-        pooling="mean",
-        query_prefix="",
-        passage_prefix="",
-        max_tokens=8,
-        rerank_max_tokens=8,
-        rerank_max_query_tokens=None,
-        relevance_floor=0.0,
-        relevance_calibration=(1.0, 0.0),
-        scripts=frozenset(),
-        rrf_k=10,
-        final_order="reranker",
-        blend_weights=(),
-        late_pass=False,
-        packaged=packaged,
-        cpu_note="",
-    )
+    artifacts = tuple(_artifact(role, files) for role, files in bodies.items())
+    return replace(COMPACT, name=name, artifacts=artifacts, packaged=packaged)
 
 
 def _artifact(role: Role, files: dict[str, bytes]) -> Artifact:
