@@ -13,7 +13,7 @@ Words are runs of letters, digits and combining marks. The rules, in the order t
   cut at ``/`` first, then ``-``, ``.``, ``_``. ``v1.0.21`` also gives ``1.0.21``.
 * A run such as ``httpServer``, ``HTTPServer`` or ``sha256`` gives the whole (letters: stem and
   unstemmed form) and its pieces. Letters part from digits only where there are two letters or
-  more (``x86``, ``1960s`` stay whole); a single letter cut off by case is no term.
+  more (``x86``, ``1960s`` stay whole); a single character cut off so is no term (``utf8``).
 * ``C++``, ``C#`` and ``.NET`` keep their signs and give the bare word too. ``'s``, ``'t``,
   ``'re``, ``'ve``, ``'ll``, ``'d``, ``'m`` after a word are left out.
 * Runs of Han, kana and Hangul, and runs of Thai, Lao, Khmer and Myanmar, give overlapping
@@ -256,7 +256,9 @@ cdef void rehash(State* st, int64_t n_slots) noexcept nogil:
     st.n_slots = n_slots
 
 
-cdef int64_t new_entry(State* st, const uint8_t* word, int64_t size, uint64_t hashed) noexcept nogil:
+cdef int64_t new_entry(
+    State* st, const uint8_t* word, int64_t size, uint64_t hashed
+) noexcept nogil:
     cdef Entry* entries
     cdef int64_t room, slot
     if st.n_entries == st.entries_room:
@@ -406,14 +408,14 @@ cdef void emit_split(State* st, const CH* source, int64_t start, int64_t end) no
             if not cut:
                 emit_piece(st, source, start, end, True)
                 cut = True
-            if p - piece > 1 or before == DIGIT:
+            if p - piece > 1:
                 emit_piece(st, source, piece, p, False)
             piece = p
         letters = letters + 1 if is_letter(kind) else 0
         before = kind
     if not cut:
         emit_piece(st, source, start, end, False)
-    elif end - piece > 1 or before == DIGIT:
+    elif end - piece > 1:
         emit_piece(st, source, piece, end, False)
 
 
@@ -844,7 +846,9 @@ cdef class Analyzer:
         words = []
         for i in range(first, st.n_entries):
             entry = &st.entries[i]
-            words.append((<char*>st.arena.data)[entry.key:entry.key + entry.key_size].decode("ascii"))
+            words.append(
+                PyUnicode_DecodeUTF8(<char*>st.arena.data + entry.key, entry.key_size, NULL)
+            )
         stems = self.stem(words)
         if len(stems) != len(words):
             raise ValueError(f"the stemmer gave {len(stems)} stems for {len(words)} words")

@@ -157,7 +157,7 @@ class Oracle:
         if text.isascii() and text.isalpha() and text.lower() != terms[0][0]:
             terms.append((text.lower(), text.lower()))
         for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True):
-            if b - a > 1 or classes[a] == "d":
+            if b - a > 1:
                 terms += self.piece(text[a:b])
         return terms
 
