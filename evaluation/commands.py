@@ -26,6 +26,7 @@ from evaluation.harness import (
     SetRun,
     Settings,
     run_set,
+    runs_of,
     write_run_files,
 )
 from evaluation.metrics import Gain
@@ -139,6 +140,22 @@ def cross(
     result = result_of(finished)
     for note in display.result_notes(result):
         Console().print(note, highlight=False)
+
+
+@app.command(name="score")
+def score_traces(
+    traces: Annotated[list[Path], typer.Argument(help="Files of `run --keep-traces`.")],
+    gain: NdcgGain = "exponential",
+    as_json: AsJson = False,
+    details: Annotated[bool, typer.Option(help="Every query's metrics in the JSON.")] = False,
+) -> None:
+    """Score stored traces again, without an engine."""
+    results = [result_of(finished, gain) for finished in runs_of(_load(traces))]
+    if as_json:
+        _print_json([result.as_dict(details=details) for result in results])
+        return
+    for result in results:
+        _print_result(result)
 
 
 @app.command()

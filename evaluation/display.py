@@ -60,7 +60,9 @@ def result_table(result: SetResult) -> Table:
 
 def result_notes(result: SetResult) -> list[str]:
     """What the table leaves out, a line each."""
-    notes = [f"{result.documents:,} documents, {result.units:,} units"]
+    notes = []
+    if result.documents is not None and result.units is not None:
+        notes.append(f"{result.documents:,} documents, {result.units:,} units")
     if result.b4_minus_b3 is not None:
         change = result.b4_minus_b3
         notes.append(

@@ -64,14 +64,17 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class SetRun:
-    """A finished run: the kept trace of every query in the set's order, and the warm times."""
+    """A finished run: the kept trace of every query in the set's order, and the warm times.
+
+    `documents` and `units` are the size of the corpus, None where only its traces are at hand.
+    """
 
     set_name: str
     profile: str
-    documents: int
-    units: int
     traces: tuple[KeptTrace, ...]
-    warm: tuple[StageTimes, ...]
+    warm: tuple[StageTimes, ...] = ()
+    documents: int | None = None
+    units: int | None = None
 
 
 def open_engine(directory: Path, profile: str) -> AbstractContextManager[ActivationEngine]:
@@ -116,6 +119,14 @@ def run_set(
         traces=tuple(kept[query.query_id] for query in evaluation_set.queries),
         warm=tuple(warm),
     )
+
+
+def runs_of(traces: Iterable[KeptTrace]) -> list[SetRun]:
+    """Kept traces as the runs they came from, one a set and profile, first occurrence first."""
+    grouped: dict[tuple[str, str], list[KeptTrace]] = {}
+    for trace in traces:
+        grouped.setdefault((trace.set_name, trace.profile), []).append(trace)
+    return [SetRun(*names, tuple(found)) for names, found in grouped.items()]
 
 
 def index_directory(evaluation_set: EvaluationSet, scope: str | None, settings: Settings) -> Path:

@@ -106,7 +106,8 @@ def _metric_table(rows: Sequence[Row], metric: str) -> str:
         result = row.result
         values = [row.value(column, metric) for column in COLUMNS]
         lines.append(
-            f"| {result.set_name} | {result.documents:,} | {result.queries:,} | {_cells(values)} |"
+            f"| {result.set_name} | {_count(result.documents)} | {result.queries:,}"
+            f" | {_cells(values)} |"
         )
     means = english_means(rows, metric)
     if means:
@@ -173,7 +174,7 @@ def _latency_table(rows: Sequence[Row]) -> str:
             for name in VARIANTS
         )
         skipped = ", ".join(f"{name} {count}" for name, count in result.skipped.items())
-        lines.append(f"| {result.set_name} | {result.units:,} | {cells} | {skipped} |")
+        lines.append(f"| {result.set_name} | {_count(result.units)} | {cells} | {skipped} |")
     return "\n".join(lines) + "\n"
 
 
@@ -184,6 +185,10 @@ def _difference_cells(difference: Difference) -> str:
 
 def _interval_cells(interval: Interval) -> str:
     return f"{interval.mean:+.4f} | [{interval.low:+.4f}, {interval.high:+.4f}]"
+
+
+def _count(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
 
 
 def _cells(values: Sequence[float | None], *, bold: bool = False) -> str:

@@ -3,7 +3,7 @@
 | Field | Value |
 | --- | --- |
 | `set`, `profile`, `gain` | what was run, and which nDCG gain |
-| `documents`, `units` | size of the corpus, before and after the engine's splitting |
+| `documents`, `units` | size of the corpus before and after splitting; null from stored traces |
 | `queries` | number of answerable queries, over which the means are taken |
 | `variants` | by name: `recall_at_20`, `ndcg_at_10`, `mrr_at_10` |
 | `b4_minus_b3` | nDCG@10: mean difference, 95 % interval, p-value of the randomisation test |
@@ -57,8 +57,8 @@ class SetResult:
     set_name: str
     profile: str
     gain: Gain
-    documents: int
-    units: int
+    documents: int | None
+    units: int | None
     queries: int
     variants: dict[str, Scores]
     b4_minus_b3: Difference | None
@@ -180,8 +180,8 @@ def _result(record: Mapping[str, object]) -> SetResult:
         set_name=str(record["set"]),
         profile=str(record["profile"]),
         gain=cast("Gain", record["gain"]),
-        documents=int(cast("int", record["documents"])),
-        units=int(cast("int", record["units"])),
+        documents=cast("int | None", record["documents"]),
+        units=cast("int | None", record["units"]),
         queries=int(cast("int", record["queries"])),
         variants={name: Scores(**scores) for name, scores in variants.items()},
         b4_minus_b3=None if difference is None else Difference(**difference),

@@ -7,7 +7,7 @@ One JSON object a line (gzip where the file's name ends in `.gz`):
 
 | Field | Value |
 | --- | --- |
-| `set`, `query` | names of the set and the query |
+| `set`, `profile`, `query` | names of the set, the model profile and the query |
 | `judgments` | grade by document id; empty where the set holds no answer |
 | `skipped` | `stage:reason` of every stage that did not run |
 | `times` | microseconds by stage, the fields of the engine's `StageTimes` |
@@ -76,6 +76,7 @@ class KeptTrace:
     """One query's candidates. Each column is float64 (candidates,), NaN where there is no value."""
 
     set_name: str
+    profile: str
     query_id: str
     judgments: Mapping[str, int]
     skipped: tuple[str, ...]
@@ -136,6 +137,7 @@ def keep(
     candidates = trace.candidates
     return KeptTrace(
         set_name=set_name,
+        profile=trace.profile,
         query_id=query_id,
         judgments=dict(judgments),
         skipped=tuple(f"{skipped.stage}:{skipped.reason}" for skipped in trace.skipped),
@@ -183,6 +185,7 @@ def _column(candidates: list[Candidate], name: str) -> Floats:
 def _as_record(trace: KeptTrace) -> dict[str, object]:
     return {
         "set": trace.set_name,
+        "profile": trace.profile,
         "query": trace.query_id,
         "judgments": trace.judgments,
         "skipped": trace.skipped,
@@ -213,6 +216,7 @@ def _from_record(record: dict[str, object]) -> KeptTrace:
     times = cast("dict[str, int]", record["times"])
     return KeptTrace(
         set_name=str(record["set"]),
+        profile=str(record["profile"]),
         query_id=str(record["query"]),
         judgments=cast("dict[str, int]", record["judgments"]),
         skipped=tuple(cast("list[str]", record["skipped"])),

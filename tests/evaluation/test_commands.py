@@ -133,6 +133,10 @@ def test_tuning_and_calibration_read_kept_traces(
     second = commands.on_engine("cross", str(asked), str(other), "--keep-traces", str(nothing))
     assert second.returncode == 0, second.stderr
     assert not any(trace.answerable for trace in read_traces(nothing))
+    scored = commands.call("score", str(answered), "--json")
+    assert scored.returncode == 0, scored.stderr
+    (record,) = json.loads(scored.stdout)
+    assert (record["set"], record["profile"], record["queries"]) == ("asked", "compact", 2)
     tuned = commands.call("tune", str(answered), "--top", "3")
     assert tuned.returncode == 0, tuned.stderr
     assert "rank fusion" in tuned.stdout

@@ -23,6 +23,7 @@ from evaluation.harness import (
     latency,
     percentile,
     run_set,
+    runs_of,
     write_run_files,
 )
 from evaluation.results import SetResult, read_results, result_of
@@ -230,8 +231,9 @@ def test_kept_traces_come_back_the_same(finished: SetRun, tmp_path: Path, name: 
     write_traces(file, finished.traces)
     back = tuple(read_traces(file))
     assert [_comparable(trace) for trace in back] == [_comparable(t) for t in finished.traces]
-    again = SetRun("small", "compact", 4, 6, back, finished.warm)
-    assert result_of(again) == result_of(finished)
+    (again,) = runs_of(back)
+    assert (again.set_name, again.profile, again.documents) == ("small", "compact", None)
+    assert result_of(again).details == result_of(finished).details
 
 
 def test_a_broken_trace_file_names_the_line(finished: SetRun, tmp_path: Path) -> None:

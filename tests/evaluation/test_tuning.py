@@ -44,7 +44,9 @@ def make_trace(
     judged = generator.choice(sorted(set(documents)), size=4, replace=False)
     judgments = {str(name): grade for grade, name in enumerate(judged)} if answerable else {}
     keys = tuple(f"u{number:03d}" for number in generator.permutation(units))
-    return KeptTrace(set_name, f"q{seed}", judgments, (), StageTimes(), keys, documents, columns)
+    return KeptTrace(
+        set_name, "compact", f"q{seed}", judgments, (), StageTimes(), keys, documents, columns
+    )
 
 
 def _ranks(scores: np.ndarray) -> np.ndarray:
@@ -171,6 +173,7 @@ def test_identity_matches_lead_the_lexical_list() -> None:
     trace.columns["exact_rank"][last] = 1.0
     relevant = KeptTrace(
         "made",
+        "compact",
         "q",
         {trace.documents[last]: 1},
         (),
