@@ -40,7 +40,7 @@ OTHER = contents(seed=2)["embedder"]["onnx/model.onnx"]
 PATIENCE = Patience(connect_s=5.0, read_s=5.0)
 HASTY = Patience(connect_s=5.0, read_s=0.2)
 NOW = 1_700_000_000.0
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 TOKEN = "hf_secretsecretsecret"
 
 
