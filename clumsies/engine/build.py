@@ -18,7 +18,7 @@ from clumsies.engine.commit import (
     RevisionWriter,
     VectorChange,
 )
-from clumsies.engine.index import RULES, Head, IndexStore, read_head
+from clumsies.engine.index import Head, IndexStore, is_current, read_head
 from clumsies.engine.plan import (
     Plan,
     Progress,
@@ -133,8 +133,7 @@ class IndexBuilder:
 
     def _is_current(self, head: Head) -> bool:
         profile = self._models.profile
-        pinned = (profile.embedding_revision, profile.dimensions, RULES)
-        return (head.embedding_revision, head.dimensions, head.rules) == pinned
+        return is_current(head, profile.embedding_revision, profile.dimensions)
 
     def _split(self, plan: Plan, progress: ProgressCallback) -> list[list[BuiltUnit]]:
         """The units of each changed resource, in the plan's order."""

@@ -64,7 +64,8 @@ class RevisionWriter:
         """Apply the plan; the head is returned as it is afterwards, with the change if any."""
         with self._store.writer() as connection:
             old = read_head(connection)
-            change = _Change()
+            # Terms that other rules made are not known to be right: no row of theirs is kept.
+            change = _Change(keeps=old is not None and old.rules == RULES)
             for gone in plan.removed:
                 change.remove_resource(connection, gone)
             for (resource, rowid), units in zip(plan.changed, built, strict=True):
@@ -117,7 +118,8 @@ def _effective_rows(
 class _Change:
     """The rows of units that one commit adds and takes away."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeps: bool) -> None:
+        self._keeps = keeps
         self.added: list[int] = []
         self.vectors: list[FloatArray] = []
         self.removed: list[int] = []
@@ -149,7 +151,7 @@ class _Change:
         for item in units:
             unit = item.unit
             headings = json.dumps(unit.heading_path, ensure_ascii=False)
-            found = kept.pop((unit.unit_key, item.input_hash), None)
+            found = kept.pop((unit.unit_key, item.input_hash, headings), None)
             if found is not None:
                 connection.execute(
                     "UPDATE units SET ordinal = ?, start_byte = ?, end_byte = ? "
@@ -163,20 +165,23 @@ class _Change:
 
     def _keepable(
         self, connection: apsw.Connection, rowid: int, resource: Resource, title: str
-    ) -> dict[tuple[str, str], tuple[int, int]]:
-        """Old units by (key, input hash). All of them go at once where path or title changed."""
+    ) -> dict[tuple[str, str, str], tuple[int, int]]:
+        """Old units as (row, vector) by (key, input hash, headings).
+
+        All of them go at once where path, title or the rules changed.
+        """
         old_path, old_title = only_row(
             connection, "SELECT path, title FROM resources WHERE resource_rowid = ?", (rowid,)
         )
         rows = all_rows(
             connection,
-            "SELECT unit_key, input_hash, unit_rowid, units.vector_id FROM units "
+            "SELECT unit_key, input_hash, heading_path, unit_rowid, units.vector_id FROM units "
             "JOIN vectors USING (vector_id) WHERE resource_rowid = ?",
             (rowid,),
         )
-        if (old_path, old_title) == (resource.path, title):
-            return {(key, input_hash): (unit, vector) for key, input_hash, unit, vector in rows}
-        for _key, _input_hash, unit_rowid, vector_id in rows:
+        if self._keeps and (old_path, old_title) == (resource.path, title):
+            return {(row[0], row[1], row[2]): (row[3], row[4]) for row in rows}
+        for *_, unit_rowid, vector_id in rows:
             self._remove_unit(connection, unit_rowid, vector_id)
         return {}
 

@@ -134,6 +134,12 @@ class IndexStore:
         return connection
 
     def _prepare(self) -> None:
+        try:
+            self._make_or_read()
+        except apsw.SQLError as error:  # tables of ours lack, or are someone else's
+            raise self._foreign() from error
+
+    def _make_or_read(self) -> None:
         with transaction(self._writer, "IMMEDIATE"):
             tables = {row[0] for row in self._writer.execute("SELECT name FROM sqlite_schema")}
             if not tables:
@@ -232,14 +238,20 @@ def read_head(connection: apsw.Connection) -> Head | None:
     return Head(sequence, stamp, IndexRevision(revision), *rest)
 
 
-def require_head(connection: apsw.Connection, embedding_revision: str) -> Head:
+def is_current(head: Head, embedding_revision: str, dimensions: int) -> bool:
+    """Whether the revision was built by today's rules, for such vectors."""
+    built = (head.embedding_revision, head.dimensions, head.rules)
+    return built == (embedding_revision, dimensions, RULES)
+
+
+def require_head(connection: apsw.Connection, embedding_revision: str, dimensions: int) -> Head:
     """The live revision, or NotReady where there is none that this profile can search."""
     head = read_head(connection)
     if head is None:
         raise NotReady(
             "search_index_not_ready", "Nothing is indexed here yet; index the resources first."
         )
-    if head.embedding_revision != embedding_revision or head.rules != RULES:
+    if not is_current(head, embedding_revision, dimensions):
         raise NotReady(
             "search_index_not_ready",
             f"The index was built with profile {head.profile!r} or by other rules; "

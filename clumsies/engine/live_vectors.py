@@ -7,6 +7,7 @@ trusted.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 
@@ -19,6 +20,9 @@ from clumsies.engine.exact_scan import Float32, Int64
 from clumsies.engine.index import Head, IndexStore, read_head
 from clumsies.engine.reading import read_unit_rowids, read_vectors
 from clumsies.engine.vectors import VectorIndex, VectorSnapshot
+from clumsies.errors import ClumsiesError
+
+_log = logging.getLogger(__name__)
 
 GRAPH_NAME = "vectors.graph"
 _SNAPSHOTS_KEPT = 8
@@ -60,6 +64,11 @@ class LiveVectors:
                 raise Superseded
             return self._catch_up(connection, head)
 
+    @property
+    def wants_graph(self) -> bool:
+        """Whether a graph is lacking, or worn, so that `tend` has one to build."""
+        return self._index.wants_graph
+
     def follow(self, change: VectorChange) -> None:
         """Take over a commit of this process without reading it back."""
         with self._mutex:
@@ -94,8 +103,12 @@ class LiveVectors:
                 more = self._sequence is not None and self._index.tend_graph()
                 if self._sequence is not None:
                     self._keep(self._sequence, self._index.snapshot)
-        if not stop.is_set():
+        if stop.is_set():
+            return
+        try:
             self._save()
+        except ClumsiesError as error:  # the graph serves from memory all the same
+            _log.warning("the vector graph was not saved: %s", error.code)
 
     def _load(self, connection: apsw.Connection, head: Head) -> VectorSnapshot:
         ids, vectors = read_vectors(connection, self._dimensions)

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+import apsw
+
 from clumsies.engine.activation import (
     ActivationResponse,
     Budget,
@@ -34,6 +36,7 @@ from clumsies.engine.index import (
     DATABASE_NAME,
     Head,
     IndexStore,
+    is_current,
     read_head,
     require_head,
 )
@@ -118,6 +121,7 @@ class Engine:
         self._build_mutex = threading.Lock()
         self._stop = threading.Event()
         self._gardener: threading.Thread | None = None
+        self._gardener_mutex = threading.Lock()
 
     @classmethod
     def open(
@@ -208,11 +212,22 @@ class Engine:
         if change is None:
             return
         self._vectors.follow(change)
-        if self._gardener is None or not self._gardener.is_alive():
-            self._gardener = threading.Thread(
-                target=self._vectors.tend, args=(self._stop,), name="clumsies-graph", daemon=True
-            )
-            self._gardener.start()
+        self._tend(True)
+
+    def _tend(self, wanted: bool) -> None:
+        """Let the graph be built or extended beside everything else, where that is wanted."""
+        if not wanted:
+            return
+        with self._gardener_mutex:
+            busy = self._gardener is not None and self._gardener.is_alive()
+            if not busy and not self._stop.is_set():
+                self._gardener = threading.Thread(
+                    target=self._vectors.tend,
+                    args=(self._stop,),
+                    name="clumsies-graph",
+                    daemon=True,
+                )
+                self._gardener.start()
 
     def activate(
         self,
@@ -252,8 +267,9 @@ class Engine:
         started: int,
     ) -> Answer:
         with self._store.reader() as connection:
-            head = require_head(connection, self._profile.embedding_revision)
+            head = self._require_head(connection)
             vectors = self._vectors.at(connection, head)
+            self._tend(self._vectors.wants_graph)
             ensured = time.perf_counter_ns()
             ranking = self._ranker.rank(query, connection, vectors, head.unit_count, deadline)
             assembly = time.perf_counter_ns()
@@ -274,6 +290,9 @@ class Engine:
         times.assembly_us += (ended - assembly) // 1000
         times.total_us = (ended - started) // 1000
         return Answer(response, self._trace(query, head, ranking))
+
+    def _require_head(self, connection: apsw.Connection) -> Head:
+        return require_head(connection, self._profile.embedding_revision, self._profile.dimensions)
 
     def _trace(self, query: str, head: Head, ranking: Ranking) -> Trace:
         return Trace(
@@ -343,14 +362,17 @@ class Engine:
         self._models.warm()
         with self._store.reader() as connection:
             head = read_head(connection)
-            if head is not None and head.embedding_revision == self._profile.embedding_revision:
+            profile = self._profile
+            if head and is_current(head, profile.embedding_revision, profile.dimensions):
                 self._vectors.at(connection, head)
 
     def close(self) -> None:
         """End background work and close files; the index stays. Calls must have returned."""
         self._stop.set()
-        if self._gardener is not None:
-            self._gardener.join()
+        with self._gardener_mutex:
+            gardener = self._gardener
+        if gardener is not None:
+            gardener.join()
         self._store.close()
         if self._owns_models:
             self._models.close()
@@ -368,6 +390,12 @@ class Engine:
 
 
 def _check_query(query: str) -> None:
+    try:
+        query.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            "invalid_request", "The query is not valid text (a lone surrogate); send valid UTF-8."
+        ) from error
     if not query.strip():
         raise InvalidRequest("invalid_request", "The query is blank; say what you are about to do.")
     if len(query) > MAX_QUERY_CHARS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -57,6 +57,20 @@ class Plan:
             self.relabelled.append((resource, stored.rowid))
 
 
+def check_text(resource: Resource) -> None:
+    """Raises InvalidRequest that names a resource whose text no UTF-8 can hold."""
+    for value in (resource.resource_id, resource.path, resource.description, resource.content):
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(
+                "invalid_request",
+                f"The resource {resource.path!r} holds what is not valid text (a lone surrogate); "
+                "leave it out or decode it again.",
+                {"path": ascii(resource.path)},
+            ) from error
+
+
 def text_facts(resource: Resource) -> tuple[str, ...]:
     """What the units of a resource depend on."""
     return (resource.path, resource.content_hash, resource.description)
@@ -100,6 +114,7 @@ def plan_all(
     plan = Plan()
     seen: set[str] = set()
     for resource in wanted:
+        check_text(resource)
         if resource.resource_id in seen:
             raise InvalidRequest(
                 "invalid_request",
@@ -113,11 +128,20 @@ def plan_all(
 
 
 def plan_some(
-    stored: dict[str, StoredResource], changed: Iterable[Resource], removed: Iterable[str]
+    stored: dict[str, StoredResource], changed: Iterable[Resource], removed: Sequence[str]
 ) -> Plan:
     """Put `changed` in and take `removed` ids away; everything else stays."""
     plan = Plan()
-    for resource in {resource.resource_id: resource for resource in changed}.values():
+    wanted = {resource.resource_id: resource for resource in changed}
+    both = sorted(wanted.keys() & set(removed))
+    if both:
+        raise InvalidRequest(
+            "invalid_request",
+            f"The resource ids {', '.join(map(repr, both))} were given as changed and as removed; "
+            "give each once.",
+        )
+    for resource in wanted.values():
+        check_text(resource)
         plan.consider(resource, stored.get(resource.resource_id), stale=False)
     plan.removed = [stored[i].rowid for i in dict.fromkeys(removed) if i in stored]
     return plan

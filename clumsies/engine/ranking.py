@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -103,6 +104,15 @@ class _Query:
             setattr(self.ranking.times, stage, getattr(self.ranking.times, stage) + spent)
 
 
+def _awaited(embedding: Future[Embedding], deadline: Deadline) -> Embedding:
+    try:
+        return embedding.result(timeout=deadline.remaining_s())
+    except TimeoutError:
+        embedding.cancel()
+        deadline.remaining_s()
+        raise
+
+
 class Ranker:
     """Ranks queries with one profile's models. Thread-safe; keeps token vectors between calls."""
 
@@ -134,7 +144,7 @@ class Ranker:
                 Skipped("rerank", "script"),
             ]
         else:
-            query.embedding = embedding.result(timeout=deadline.remaining_s())
+            query.embedding = _awaited(embedding, deadline)
             with query.timed("vector_us"):
                 nearest = self._nearest(query)
         with query.timed("rrf_us"):
@@ -177,8 +187,7 @@ class Ranker:
         listed = listed[:LEXICAL_LIMIT]
         rowids = dict.fromkeys(listed + [rowid for rowid, _ in nearest])
         query.by_row = read_candidates(query.connection, rowids)
-        near = [rowid for rowid, _ in nearest if rowid in query.by_row]
-        self._write_stage_ranks(query, identity, ranked, nearest)
+        near = self._write_stage_ranks(query, identity, ranked, nearest)
         rows = sorted(query.by_row, key=lambda rowid: query.by_row[rowid].unit_key)
         number = {rowid: i for i, rowid in enumerate(rows)}
         lists = [np.array([number[r] for r in side], dtype=np.int64) for side in (listed, near)]
@@ -196,7 +205,8 @@ class Ranker:
         identity: list[IdentityHit],
         ranked: list[tuple[int, str, float]],
         nearest: list[tuple[int, float]],
-    ) -> None:
+    ) -> list[int]:
+        """Write what each stage found; returns the vector stage's rows in their order."""
         candidates = query.by_row
         for rank, hit in enumerate(identity, 1):
             candidates[hit.unit_rowid].exact_rank = rank
@@ -211,12 +221,14 @@ class Ranker:
         for rank, (rowid, score) in enumerate(placed, 1):
             candidates[rowid].vector_rank = rank
             candidates[rowid].vector_score = score
+        return [rowid for rowid, _ in placed]
 
     def _final_order(self, query: _Query, fused: list[int]) -> list[Candidate]:
         if not fused:
             return []
         if query.embedding is None:
             return self._lexical_order(query, fused)
+        fused = self._equal_first(query, fused)
         head, tail = fused, []
         if self._profile.late_pass:
             with query.timed("late_us"):
@@ -226,14 +238,17 @@ class Ranker:
             self._rerank(query, chosen)
         with query.timed("assembly_us"):
             ordered = self._by_final_score(query, chosen)
-            return [query.by_row[rowid] for rowid in (*ordered, *rest, *tail)]
+            whole = self._equal_first(query, [*ordered, *rest, *tail])
+            return [query.by_row[rowid] for rowid in whole]
+
+    def _equal_first(self, query: _Query, rows: list[int]) -> list[int]:
+        """The rows as they stand, identity-equal ones before all others."""
+        return sorted(rows, key=lambda r: query.by_row[r].identity != "equal")
 
     def _chosen(self, query: _Query, head: list[int]) -> tuple[list[int], list[int]]:
         """The rows for the cross-encoder, identity-equal ones always among them, and the rest."""
-        equal = [r for r in head if query.by_row[r].identity == "equal"]
-        first = [*equal, *(r for r in head if query.by_row[r].identity != "equal")]
-        chosen = set(first[:RERANK_LIMIT])
-        return first[:RERANK_LIMIT], [r for r in head if r not in chosen]
+        first = self._equal_first(query, head)
+        return first[:RERANK_LIMIT], first[RERANK_LIMIT:]
 
     def _lexical_order(self, query: _Query, fused: list[int]) -> list[Candidate]:
         """Without models the fused order is the answer, and term coverage says how relevant."""

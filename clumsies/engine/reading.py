@@ -112,6 +112,9 @@ def read_resources(connection: apsw.Connection, names: Iterable[str]) -> list[Re
     found: dict[str, Resource] = {}
     missing: list[str] = []
     for name in names:
+        if not _is_text(name):
+            missing.append(name)
+            continue
         row = first_row(
             connection, f"SELECT {_RESOURCE_COLUMNS} FROM resources WHERE resource_id = ?", (name,)
         ) or first_row(
@@ -134,3 +137,8 @@ def read_resources(connection: apsw.Connection, names: Iterable[str]) -> list[Re
             {"missing": missing},
         )
     return list(found.values())
+
+
+def _is_text(name: str) -> bool:
+    """Whether UTF-8 can hold it; what it cannot hold is no name of anything stored."""
+    return not any("\ud800" <= char <= "\udfff" for char in name)

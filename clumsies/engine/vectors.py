@@ -205,18 +205,20 @@ class VectorIndex:
         if graph is self._next_graph and not more:
             self._graph, self._next_graph = graph, None
         self._publish(held)
-        return more or self._graph_wanted()
+        return more or self.wants_graph
 
     def _graph_to_fill(self) -> HnswGraph | None:
         if len(self._snapshot) < self._ann_threshold // 2:
             self._graph = self._next_graph = None
-        elif self._next_graph is None and self._graph_wanted():
+        elif self._next_graph is None and self.wants_graph:
             from clumsies.engine.hnsw_graph import HnswGraph
 
             self._next_graph = HnswGraph(self._dimensions)
         return self._graph if self._next_graph is None else self._next_graph
 
-    def _graph_wanted(self) -> bool:
+    @property
+    def wants_graph(self) -> bool:
+        """Whether there should be a graph and is none, or the one in service is worn."""
         coverage = self._snapshot._coverage
         if coverage is None:
             return len(self._snapshot) >= self._ann_threshold
