@@ -64,12 +64,14 @@ def test_terms_equal_the_oracle(text: str) -> None:
     assert ANALYZER.surfaces(text) == ORACLE.surfaces(text)
 
 
-def test_every_character_has_the_class_of_the_oracle() -> None:
-    """Each character between two words and beside a capital, a page of them a time."""
-    for first in range(0, sys.maxunicode + 1, 0x400):
-        chars = [chr(code) for code in range(first, first + 0x400)]
-        text = " ".join(f"a{char}Bcd" for char in chars if unicodedata.category(char)[0] != "C")
-        assert ANALYZER.document_terms(text) == ORACLE.document_terms(text), hex(first)
+def test_characters_have_the_classes_of_the_oracle() -> None:
+    """Each between two words and beside a capital; of the vast ideograph blocks every 16th."""
+    codes = [*range(0x3400), *range(0x3400, 0xF900, 16), *range(0xF900, 0x20000)]
+    codes += range(0x20000, sys.maxunicode + 1, 16)
+    chars = [chr(code) for code in codes if unicodedata.category(chr(code))[0] != "C"]
+    for first in range(0, len(chars), 500):
+        text = " ".join(f"a{char}Bcd" for char in chars[first : first + 500])
+        assert ANALYZER.document_terms(text) == ORACLE.document_terms(text)
 
 
 @settings(max_examples=300, deadline=None)
