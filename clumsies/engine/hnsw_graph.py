@@ -29,7 +29,7 @@ from usearch.index import Index
 
 CONNECTIVITY = 16
 EXPANSION_ADD = 128
-SCALAR_KIND = "f16"  # the recall of f32 once rescored (i8 loses some), at 56 % of its memory
+SCALAR_KIND = "f16"  # the recall of f32 once rescored, at 56 % of its memory
 LIBRARY = f"usearch {usearch_version}"
 
 # One insertion of 384 dimensions costs under a millisecond; a reader waits for one batch at most.
