@@ -11,7 +11,7 @@ or a directory of Markdown, embedded first by the compact model (about 10 ms a s
 Without queries of their own, some of the vectors are held out and used as such: passages as
 queries are an easier case than questions. Sizes above the number of vectors are filled with noised
 copies and marked `*`: they flatter the graph. Latencies are medians of one query at a time on one
-BLAS thread; compare them within one run only. Nothing is asserted.
+thread; compare them within one run only. Nothing is asserted.
 """
 
 from __future__ import annotations

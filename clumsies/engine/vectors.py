@@ -200,12 +200,23 @@ class VectorIndex:
         start = int(np.searchsorted(held.ids, graph.last_row_id, side="right"))
         missing = np.flatnonzero(held.alive[start:]) + start
         step = missing[:rows]
-        graph.add(held.ids[step], held.matrix[step])
+        self._extend(graph, held.ids[step], held.matrix[step])
         more = len(missing) > len(step)
         if graph is self._next_graph and not more:
             self._graph, self._next_graph = graph, None
         self._publish(held)
         return more or self.wants_graph
+
+    def _extend(self, graph: HnswGraph, row_ids: Int64, vectors: Float32) -> None:
+        """Insert rows; a graph that took in some of them only (memory ran out) is given up."""
+        complete = False
+        try:
+            graph.add(row_ids, vectors)
+            complete = True
+        finally:
+            if not complete:
+                self._graph = self._next_graph = None
+                self._publish(self._snapshot._rows)
 
     def _graph_to_fill(self) -> HnswGraph | None:
         if len(self._snapshot) < self._ann_threshold // 2:

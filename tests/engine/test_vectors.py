@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clumsies.engine.exact_scan import Float32, Int64
+from clumsies.engine.hnsw_graph import HnswGraph
 from clumsies.engine.vectors import VectorIndex, VectorSnapshot
 from clumsies.errors import IndexFailed, ModelFailed
 
@@ -250,6 +251,30 @@ def test_graph_is_replaced_when_a_quarter_is_dead_and_dropped_when_little_is_lef
     assert not index.tend_graph()
     assert index.graph is None
     assert not index.snapshot.approximate
+
+
+def test_graph_that_failed_half_way_is_given_up_and_built_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index, live = filled(1000)
+    build_graph(index)
+    new = clustered(8, 50)
+    index.apply(np.arange(1001, 1051), new, NO_IDS)
+    whole = HnswGraph.add
+
+    def half(graph: HnswGraph, row_ids: Int64, vectors: Float32) -> None:
+        whole(graph, row_ids[:20], vectors[:20])
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HnswGraph, "add", half)
+        with pytest.raises(MemoryError):
+            index.tend_graph()
+    assert index.graph is None
+    assert_exact(index.snapshot, live | dict(enumerate(new, 1001)), new[0], 10)
+    build_graph(index)
+    assert index.graph is not None
+    assert len(index.graph) == 1050
 
 
 @pytest.mark.parametrize("limit", [999, 1000, 1001, 100_000])
