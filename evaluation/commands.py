@@ -97,7 +97,9 @@ def run_all(
     queries: Limit = None,
     gain: NdcgGain = "exponential",
     as_json: AsJson = False,
-    write: Annotated[Path | None, typer.Option(help="Write the Markdown report here.")] = None,
+    write: Annotated[
+        Path | None, typer.Option(help="Write the Markdown report, set by set.")
+    ] = None,
     keep_traces: Annotated[Path | None, typer.Option(help="Folder for the sets' traces.")] = None,
 ) -> None:
     """Run every set of the data folder, beside grep and bm25s."""
@@ -111,13 +113,13 @@ def run_all(
         rows.append(Row(result_of(finished, gain), run_outsiders(evaluation_set, gain)))
         if not as_json:
             _print_result(rows[-1].result)
+        if write is not None:
+            command = f"python -m evaluation all --profile {profile}"
+            write.write_text(markdown(rows, command=command), encoding="utf-8")
     if as_json:
         _print_json([_row_record(row) for row in rows])
     else:
         Console().print(display.overview_table(rows))
-    if write is not None:
-        command = f"python -m evaluation all --profile {profile}"
-        write.write_text(markdown(rows, command=command), encoding="utf-8")
 
 
 @app.command()
