@@ -82,13 +82,12 @@ def candidate_positions(matrix: Float32, alive: Bool, query: Float32, limit: int
     if limit == 0:
         return np.empty(0, dtype=np.int64)
     scores: Float32 = np.vecdot(matrix, query)
-    scores[~alive] = -np.inf
+    scores[~alive] = -np.inf  # below every cut: at least `limit` scores are finite
     if limit < len(scores):
         cut = np.partition(scores, len(scores) - limit)[len(scores) - limit]
         dimensions = matrix.shape[1]
         bound = (dimensions + 2) * _FLOAT32_UNIT_ROUNDOFF * (1.0 + NORM_TOLERANCE) ** 2
         chosen = scores >= cut - np.float32(2.0 * bound)
-        chosen &= alive
     else:
         chosen = alive
     return np.flatnonzero(chosen).astype(np.int64, copy=False)
