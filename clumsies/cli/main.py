@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 
@@ -15,6 +16,10 @@ def main() -> None:
 
         sys.stdout.write(f"clumsies {VERSION}\n")
         return
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a character shows a mark for it; nothing fails.
+            stream.reconfigure(errors="replace")
     from clumsies.cli.app import app
 
     app()
