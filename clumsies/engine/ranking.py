@@ -9,6 +9,7 @@ descending, then the tie rule the stage names, then unit key.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -43,6 +44,8 @@ LEXICAL_LIMIT = 60
 VECTOR_LIMIT = 60
 LATE_LIMIT = 60
 RERANK_LIMIT = 24
+RERANK_PER_RESOURCE = 4
+"""Units of one resource that the reranker sees before others: twice what an answer may show."""
 BM25_SCORE_DEPTH = 2_000
 """BM25 scores are read this deep, so that the blend knows those of vector candidates too."""
 FOREIGN_SHARE_LIMIT = 0.30
@@ -246,9 +249,21 @@ class Ranker:
         return sorted(rows, key=lambda r: query.by_row[r].identity != "equal")
 
     def _chosen(self, query: _Query, head: list[int]) -> tuple[list[int], list[int]]:
-        """The rows for the cross-encoder, identity-equal ones always among them, and the rest."""
-        first = self._equal_first(query, head)
-        return first[:RERANK_LIMIT], first[RERANK_LIMIT:]
+        """The rows for the cross-encoder, identity-equal ones always among them, and the rest.
+
+        One long resource does not fill the places: beyond RERANK_PER_RESOURCE its units wait until
+        every other resource had its turn.
+        """
+        taken: Counter[str] = Counter()
+        early: list[int] = []
+        late: list[int] = []
+        for rowid in self._equal_first(query, head):
+            resource = query.by_row[rowid].resource_id
+            taken[resource] += 1
+            (early if taken[resource] <= RERANK_PER_RESOURCE else late).append(rowid)
+        chosen = (early + late)[:RERANK_LIMIT]
+        kept = set(chosen)
+        return chosen, [rowid for rowid in head if rowid not in kept]
 
     def _lexical_order(self, query: _Query, fused: list[int]) -> list[Candidate]:
         """Without models the fused order is the answer, and term coverage says how relevant."""
