@@ -81,7 +81,7 @@ class RevisionWriter:
                 return old, None
             write_head(connection, head)
             _bound_idle_vectors(connection)
-            _bound_token_vectors(connection, self._profile.dimensions)
+            _bound_token_vectors(connection)
         previous = old.sequence if old else 0
         return head, VectorChange(head, previous, change.added, change.vectors, change.removed)
 
@@ -280,14 +280,12 @@ def _bound_idle_vectors(connection: apsw.Connection) -> None:
     )
 
 
-def _bound_token_vectors(connection: apsw.Connection, dimensions: int) -> None:
-    """Drop the oldest token vectors beyond the bound; a mean passage tells how many fit."""
-    (count,) = only_row(connection, "SELECT count(*) FROM token_vectors")
-    if count * 8 * (dimensions + 4) < TOKEN_VECTOR_BYTES:
-        return
+def _bound_token_vectors(connection: apsw.Connection) -> None:
+    """Drop the oldest token vectors beyond TOKEN_VECTOR_BYTES. Reads an index alone, no vectors."""
     total = 0
     for vector_id, size in connection.execute(
-        "SELECT vector_id, length(data) FROM token_vectors ORDER BY vector_id DESC"
+        "SELECT vector_id, length(data) FROM token_vectors INDEXED BY token_vectors_by_size "
+        "ORDER BY vector_id DESC"
     ):
         total += size
         if total > TOKEN_VECTOR_BYTES:

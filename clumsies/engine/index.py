@@ -69,6 +69,7 @@ CREATE TABLE vectors(
   input_hash TEXT NOT NULL UNIQUE, vector BLOB NOT NULL) STRICT;
 CREATE TABLE token_vectors(
   vector_id INTEGER PRIMARY KEY REFERENCES vectors ON DELETE CASCADE, data BLOB NOT NULL) STRICT;
+CREATE INDEX token_vectors_by_size ON token_vectors(vector_id, length(data));
 CREATE TABLE idle_vectors(
   idle_order INTEGER PRIMARY KEY AUTOINCREMENT,
   vector_id INTEGER NOT NULL UNIQUE REFERENCES vectors ON DELETE CASCADE) STRICT;
@@ -153,8 +154,10 @@ class IndexStore:
         layout = first_row(self._writer, "SELECT value FROM meta WHERE key = 'layout'")
         if layout != (LAYOUT,):
             raise self._foreign()
-        (identity,) = only_row(self._writer, "SELECT value FROM meta WHERE key = 'identity'")
-        self.identity = str(identity)
+        identity = first_row(self._writer, "SELECT value FROM meta WHERE key = 'identity'")
+        if identity is None:
+            raise self._foreign()
+        self.identity = str(identity[0])
 
     def _foreign(self) -> IndexFailed:
         return IndexFailed(

@@ -53,6 +53,7 @@ from clumsies.engine.vectors import ANN_THRESHOLD
 from clumsies.errors import InvalidRequest, NotReady
 from clumsies.models.manifest import PROFILES, Profile
 from clumsies.models.runtime import ModelRuntime
+from clumsies.storage.database import is_storable
 from clumsies.types import ContentHash, Resource
 
 ACTIVATION_DEADLINE_S = 60.0
@@ -390,12 +391,10 @@ class Engine:
 
 
 def _check_query(query: str) -> None:
-    try:
-        query.encode("utf-8")
-    except UnicodeEncodeError as error:
+    if not is_storable(query):
         raise InvalidRequest(
             "invalid_request", "The query is not valid text (a lone surrogate); send valid UTF-8."
-        ) from error
+        )
     if not query.strip():
         raise InvalidRequest("invalid_request", "The query is blank; say what you are about to do.")
     if len(query) > MAX_QUERY_CHARS:

@@ -9,7 +9,7 @@ from typing import Literal
 import apsw
 
 from clumsies.errors import InvalidRequest
-from clumsies.storage.database import all_rows
+from clumsies.storage.database import all_rows, is_storable
 from clumsies.types import Resource
 
 ProgressStage = Literal["reading", "splitting", "embedding", "writing"]
@@ -60,15 +60,13 @@ class Plan:
 def check_text(resource: Resource) -> None:
     """Raises InvalidRequest that names a resource whose text no UTF-8 can hold."""
     for value in (resource.resource_id, resource.path, resource.description, resource.content):
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError as error:
+        if not is_storable(value):
             raise InvalidRequest(
                 "invalid_request",
-                f"The resource {resource.path!r} holds what is not valid text (a lone surrogate); "
+                f"The resource {resource.path!a} holds what is not valid text (a lone surrogate); "
                 "leave it out or decode it again.",
                 {"path": ascii(resource.path)},
-            ) from error
+            )
 
 
 def text_facts(resource: Resource) -> tuple[str, ...]:
@@ -99,7 +97,7 @@ def stored_resources(
         rows = all_rows(connection, columns)
     else:
         rows = []
-        for resource_id in ids:
+        for resource_id in filter(is_storable, ids):
             rows += all_rows(connection, f"{columns} WHERE resource_id = ?", (resource_id,))
     return {row[0]: StoredResource(row[1], row[2:5], row[5:]) for row in rows}
 

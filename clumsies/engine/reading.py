@@ -12,7 +12,7 @@ import numpy.typing as npt
 from clumsies.engine.trace import Candidate
 from clumsies.errors import NotFound
 from clumsies.models.encoder import TokenVectors
-from clumsies.storage.database import all_rows, first_row
+from clumsies.storage.database import all_rows, first_row, is_storable
 from clumsies.types import ContentHash, Locator, Resource, ResourceId, UnitKey
 
 _RESOURCE_COLUMNS = (
@@ -112,7 +112,7 @@ def read_resources(connection: apsw.Connection, names: Iterable[str]) -> list[Re
     found: dict[str, Resource] = {}
     missing: list[str] = []
     for name in names:
-        if not _is_text(name):
+        if not is_storable(name):
             missing.append(name)
             continue
         row = first_row(
@@ -137,8 +137,3 @@ def read_resources(connection: apsw.Connection, names: Iterable[str]) -> list[Re
             {"missing": missing},
         )
     return list(found.values())
-
-
-def _is_text(name: str) -> bool:
-    """Whether UTF-8 can hold it; what it cannot hold is no name of anything stored."""
-    return not any("\ud800" <= char <= "\udfff" for char in name)

@@ -41,6 +41,15 @@ def connect(path: Path, *, synchronous: Synchronous = "NORMAL") -> apsw.Connecti
     return connection
 
 
+def is_storable(text: str) -> bool:
+    """Whether UTF-8 can hold the text; a lone surrogate it cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 @contextmanager
 def mapped_errors(path: Path) -> Iterator[None]:
     """Turn apsw's errors into ours, once, naming the file and what to do."""
