@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from clumsies.engine.trace import StageTimes
 from clumsies.errors import InvalidRequest, NotFound
 from evaluation.datasets import EvaluationSet, read_set
 from evaluation.harness import (
+    OpenEngine,
     SetRun,
     Settings,
     index_directory,
@@ -28,9 +29,7 @@ from evaluation.harness import (
 )
 from evaluation.results import SetResult, read_results, result_of
 from evaluation.traces import VARIANTS, KeptTrace, read_traces, write_traces
-from tests.evaluation.conftest import TinyEngine, WriteSet
-
-Opener = Callable[..., object]
+from tests.evaluation.conftest import TinyAnswer, TinyEngine, WriteSet
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def finished(small: EvaluationSet, settings: Settings, open_tiny: Opener) -> SetRun:
+def finished(small: EvaluationSet, settings: Settings, open_tiny: OpenEngine) -> SetRun:
     return run_set(small, settings, opener=open_tiny)
 
 
@@ -79,7 +78,7 @@ def test_an_exact_rank_goes_before_the_bm25_rank_and_ties_go_by_key(finished: Se
 
 
 def test_each_scope_has_its_own_index(
-    write_set: WriteSet, settings: Settings, open_tiny: Opener
+    write_set: WriteSet, settings: Settings, open_tiny: OpenEngine
 ) -> None:
     folder = write_set(
         documents=[
@@ -104,7 +103,7 @@ def test_queries_are_asked_side_by_side(small: EvaluationSet, settings: Settings
     together = threading.Barrier(3, timeout=30)
 
     class Waiting(TinyEngine):
-        def activate(self, query: str) -> object:
+        def activate(self, query: str) -> TinyAnswer:
             if threading.current_thread() is not threading.main_thread():
                 together.wait()
             return super().activate(query)
@@ -131,7 +130,7 @@ def test_another_text_or_path_style_or_profile_has_another_index(
 
 
 def test_progress_counts_to_the_end(
-    small: EvaluationSet, settings: Settings, open_tiny: Opener
+    small: EvaluationSet, settings: Settings, open_tiny: OpenEngine
 ) -> None:
     steps: list[tuple[str, int, int]] = []
     run_set(small, settings, opener=open_tiny, on_step=lambda *step: steps.append(step))
@@ -212,7 +211,7 @@ def test_run_files_give_the_same_numbers_to_other_tools(
 
 
 def test_blanks_in_ids_cannot_break_a_run_file(
-    write_set: WriteSet, settings: Settings, open_tiny: Opener, tmp_path: Path
+    write_set: WriteSet, settings: Settings, open_tiny: OpenEngine, tmp_path: Path
 ) -> None:
     folder = write_set(
         documents=[{"id": "two words", "text": "red door"}],

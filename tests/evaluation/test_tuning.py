@@ -11,7 +11,7 @@ import pytest
 from clumsies.engine.trace import StageTimes
 from clumsies.errors import InvalidRequest
 from evaluation.fusion_sweep import sweep_fusion
-from evaluation.metrics import first_occurrences, recall_at, score
+from evaluation.metrics import Gain, first_occurrences, recall_at, score
 from evaluation.traces import COLUMNS, KeptTrace
 from evaluation.tuning import (
     FINAL_STAGES,
@@ -83,15 +83,14 @@ WEIGHTINGS = [(1.0, 1.0, 1.0, 1.0), (1.0, 0.0, 0.25, 0.5), (0.0, 0.0, 0.0, 1.0)]
 @pytest.mark.parametrize("weights", WEIGHTINGS)
 @pytest.mark.parametrize("gain", ["exponential", "linear"])
 def test_pools_score_every_query_as_the_plain_order_does(
-    weights: tuple[float, ...], gain: str
+    weights: tuple[float, ...], gain: Gain
 ) -> None:
     traces = [make_trace(seed, units=20 + seed) for seed in range(12)]
     traces[3].columns["identity_equal"][17] = 1.0
-    kind = "linear" if gain == "linear" else "exponential"
-    found = pools_of(traces, FINAL_STAGES, kind).ndcg(weights)
+    found = pools_of(traces, FINAL_STAGES, gain).ndcg(weights)
     orders = [_plain_order(trace, FINAL_STAGES, weights) for trace in traces]
     expected = [
-        score(order, trace.judgments, kind).ndcg_at_10
+        score(order, trace.judgments, gain).ndcg_at_10
         for order, trace in zip(orders, traces, strict=True)
     ]
     assert found == pytest.approx(expected)
