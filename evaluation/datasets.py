@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -59,9 +59,13 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSet:
-    """Documents and queries in file order; `judgments[query id][document id]` is the grade."""
+    """Documents and queries in file order; `judgments[query id][document id]` is the grade.
+
+    `corpus_name` names the set that the documents come from: its own, unless others ask it.
+    """
 
     name: str
+    corpus_name: str
     documents: tuple[Document, ...]
     queries: tuple[Query, ...]
     judgments: Mapping[str, Mapping[str, int]]
@@ -84,13 +88,14 @@ class EvaluationSet:
     def asked_with(self, other: EvaluationSet) -> EvaluationSet:
         """This set's documents under another set's queries, which nothing here answers."""
         queries = tuple(Query(query.query_id, query.text) for query in other.queries)
-        return EvaluationSet(f"{self.name}+{other.name}", self.documents, queries, {})
+        name = f"{self.name}+{other.name}"
+        return EvaluationSet(name, self.corpus_name, self.documents, queries, {})
 
     def first(self, count: int | None) -> EvaluationSet:
         """The same set with only its first `count` queries; all of them where it is `None`."""
         if count is None:
             return self
-        return EvaluationSet(self.name, self.documents, self.queries[:count], self.judgments)
+        return replace(self, queries=self.queries[:count])
 
 
 def find_set(name: str, data: Path | None = None) -> Path:
@@ -129,7 +134,8 @@ def read_set(folder: Path) -> EvaluationSet:
         {query.query_id for query in queries},
         {document.document_id for document in documents},
     )
-    return EvaluationSet(folder.resolve().name, documents, queries, judgments)
+    name = folder.resolve().name
+    return EvaluationSet(name, name, documents, queries, judgments)
 
 
 def _documents(file: Path) -> Iterator[Document]:

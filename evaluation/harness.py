@@ -135,7 +135,8 @@ def index_directory(evaluation_set: EvaluationSet, scope: str | None, settings: 
     for document in evaluation_set.documents_of(scope):
         for part in (document.document_id, document.title, document.text):
             digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
-    return settings.cache / settings.profile / f"{evaluation_set.name}-{digest.hexdigest()[:16]}"
+    name = f"{evaluation_set.corpus_name}-{digest.hexdigest()[:16]}"
+    return settings.cache / settings.profile / name
 
 
 def variant_times(times: StageTimes) -> dict[Variant, int]:

@@ -126,7 +126,7 @@ def test_another_text_or_path_style_or_profile_has_another_index(
         index_directory(small, None, Settings(cache=settings.cache, profile="multilingual")),
     }
     assert len(places) == 4
-    assert index_directory(small, None, settings) in places
+    assert index_directory(small.asked_with(changed), None, settings) in places
 
 
 def test_progress_counts_to_the_end(
