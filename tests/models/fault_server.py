@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
+STALL_S = 300.0
+FLOOD_BYTES = 64 * 1024 * 1024
 HTML = b"<!doctype html><title>Sign in</title><p>This network asks who you are."
 
 
@@ -74,7 +76,8 @@ Behaviour = Callable[[Handler, bytes], None]
 class FaultServer(ThreadingHTTPServer):
     """The server; `plan` says how the next requests of a path are answered, in order.
 
-    `sent_enough` is set when a `stall` has sent its bytes; `release` lets stalls go on.
+    `sent_enough` is set when a `stall` has sent its bytes; `release` lets stalls go on;
+    `broken_off` is set when the client left a `flood` before its end.
     """
 
     daemon_threads = True
@@ -86,6 +89,7 @@ class FaultServer(ThreadingHTTPServer):
         self.requests: list[Request] = []
         self.sent_enough = threading.Event()
         self.release = threading.Event()
+        self.broken_off = threading.Event()
         self.unexpected: list[BaseException] = []
         self._thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
 
@@ -180,7 +184,7 @@ def stall(after: int) -> Behaviour:
         handler.wfile.write(body[first : first + after])
         handler.wfile.flush()
         handler.server.sent_enough.set()
-        handler.server.release.wait(30)
+        handler.server.release.wait(STALL_S)
         handler.close_connection = True
 
     return behave
@@ -188,7 +192,7 @@ def stall(after: int) -> Behaviour:
 
 def never_answer(handler: Handler, body: bytes) -> None:
     handler.server.sent_enough.set()
-    handler.server.release.wait(30)
+    handler.server.release.wait(STALL_S)
     handler.close_connection = True
 
 
@@ -241,6 +245,17 @@ def send_too_much(handler: Handler, body: bytes) -> None:
     """More than the file, without a length."""
     handler.begin(200, None)
     handler.wfile.write(body + b"and more")
+
+
+def flood(handler: Handler, body: bytes) -> None:
+    """The file and then far more, without a length, for as long as the client listens."""
+    handler.begin(200, None)
+    handler.wfile.write(body)
+    try:
+        for _ in range(FLOOD_BYTES // 65_536):
+            handler.wfile.write(bytes(65_536))
+    except OSError:
+        handler.server.broken_off.set()
 
 
 def html(handler: Handler, body: bytes) -> None:

@@ -363,6 +363,16 @@ def test_a_wrong_answer_is_named_and_leaves_nothing(
     assert_complete(store)
 
 
+def test_a_server_without_end_is_left_at_the_files_end(tmp_path: Path, server: FaultServer) -> None:
+    server.plan(MODEL, faults.flood)
+    store = store_at(tmp_path, server)
+    with pytest.raises(TransferFailed) as failed:
+        store.prepare(attempts=1)
+    assert failed.value.cause == "wrong_size"
+    assert server.broken_off.wait(DEADLINE_S)
+    assert not part_of(model_path(store)).exists()
+
+
 @pytest.mark.parametrize(
     "behaviour",
     [faults.html, faults.claim(100), faults.compressed, faults.status(503)],
@@ -490,6 +500,22 @@ def test_cancelling_stops_a_transfer_and_keeps_its_part(
     store.prepare(attempts=1)
     assert server.ranges(MODEL) == [None, f"bytes={kept}-"]
     assert_complete(store)
+
+
+def test_cancelling_stops_before_the_next_chunk(tmp_path: Path, server: FaultServer) -> None:
+    server.plan(MODEL, faults.trickle(500, 0.01))
+    cancel = threading.Event()
+    seen: list[int] = []
+
+    def look(progress: Progress) -> None:
+        seen.append(progress.file_bytes)
+        if len(seen) == 5:
+            cancel.set()
+
+    store = store_at(tmp_path, server)
+    store.prepare(look, cancel)
+    assert len(seen) == 5
+    assert part_of(model_path(store)).stat().st_size == seen[-1]
 
 
 def test_cancelling_ends_a_pause(tmp_path: Path, server: FaultServer) -> None:
