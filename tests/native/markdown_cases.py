@@ -253,11 +253,6 @@ text
 <!DOCTYPE html>
 # heading
 %%
-<!doctype
-# text
->
-# heading
-%%
 <![CDATA[
 # text
 ]]>
@@ -291,11 +286,6 @@ text
 %%
 <1a>
 # heading
-%%
-- <!-- open
-
-  # text -->
-  # heading
 %%
 <table><tr>
 # text
