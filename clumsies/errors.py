@@ -9,7 +9,9 @@
     ├── NotReady                 exit 3   right request, too early; retrying helps
     ├── IndexFailed              exit 1   the search index cannot be read or built
     ├── ModelFailed              exit 1   a model file or its output cannot be trusted
-    └── IoFailed                 exit 1   the file system refused
+    ├── IoFailed                 exit 1   the file system refused
+    ├── StoreFailed              exit 1   durable local state cannot be trusted or written
+    └── DaemonFailed             exit 1   the resident daemon cannot be started or understood
 
 A code never changes its meaning. `from_code` rebuilds an error that crossed a process
 boundary, so that a client raises what the daemon raised. Messages say what happened and the
@@ -50,21 +52,49 @@ class InvalidRequest(ClumsiesError):
     """The request cannot be carried out as it was written; nothing was changed."""
 
     exit_code = EXIT_USAGE
-    codes = frozenset({"invalid_request", "invalid_config", "invalid_activation_state"})
+    codes = frozenset(
+        {
+            "invalid_request",
+            "invalid_config",
+            "invalid_json",
+            "invalid_activation_state",
+            "text_replacement_not_found",
+            "text_replacement_ambiguous",
+            "text_replacement_overlap",
+            "text_replacement_no_change",
+        }
+    )
 
 
 class NotFound(ClumsiesError):
     """A resource, directory or file that was named is not there."""
 
     exit_code = EXIT_NOT_FOUND
-    codes = frozenset({"not_found", "memory_resource_not_found"})
+    codes = frozenset(
+        {
+            "not_found",
+            "memory_resource_not_found",
+            "project_binding_not_found",
+            "project_binding_unresolved",
+        }
+    )
 
 
 class Conflict(ClumsiesError):
     """The thing changed since the caller looked; nothing was overwritten."""
 
     exit_code = EXIT_CONFLICT
-    codes = frozenset({"search_generation_changed"})
+    codes = frozenset(
+        {
+            "search_generation_changed",
+            "memory_content_changed",
+            "project_binding_changed",
+            "project_binding_has_adapters",
+            "storage_move_conflict",
+            "evaluation_judgment_conflict",
+            "draft_conflict",
+        }
+    )
 
 
 class NotReady(ClumsiesError):
@@ -79,6 +109,14 @@ class NotReady(ClumsiesError):
             "search_index_not_ready",
             "search_index_preparing",
             "activation_deadline",
+            "memory_content_unavailable",
+            "project_ref_not_synced",
+            "project_storage_unavailable",
+            "commit_generation_missing",
+            "daemon_unavailable",
+            "daemon_busy",
+            "request_deadline",
+            "request_cancelled",
         }
     )
 
@@ -98,7 +136,37 @@ class ModelFailed(ClumsiesError):
 class IoFailed(ClumsiesError):
     """The operating system refused to read or write."""
 
-    codes = frozenset({"io_error", "insufficient_space"})
+    codes = frozenset({"io_error", "insufficient_space", "permission_required", "volume_missing"})
+
+
+class StoreFailed(ClumsiesError):
+    """Durable local state cannot be trusted or written; nothing was acknowledged."""
+
+    codes = frozenset(
+        {
+            "local_db_error",
+            "commit_generation_corrupt",
+            "object_corrupt",
+            "marker_mismatch",
+            "project_storage_corrupt",
+            "storage_verification_failed",
+        }
+    )
+
+
+class DaemonFailed(ClumsiesError):
+    """The resident daemon cannot be started, reached as it should be, or understood."""
+
+    codes = frozenset(
+        {
+            "agent_runtime_mismatch",
+            "daemon_already_running",
+            "daemon_ipc_failed",
+            "peer_refused",
+            "service_manager_failed",
+            "internal_error",
+        }
+    )
 
 
 _KINDS: tuple[type[ClumsiesError], ...] = (
@@ -109,6 +177,8 @@ _KINDS: tuple[type[ClumsiesError], ...] = (
     IndexFailed,
     ModelFailed,
     IoFailed,
+    StoreFailed,
+    DaemonFailed,
 )
 _KIND_OF_CODE = {code: kind for kind in _KINDS for code in kind.codes}
 
