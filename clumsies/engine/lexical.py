@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import apsw
 
 from clumsies.engine.analysis import document_terms, query_terms
-from clumsies.storage.database import all_rows, first_row
+from clumsies.storage.database import all_rows, first_row, only_row
 
 COLUMN_WEIGHTS = (8.0, 6.0, 4.0, 1.0)
 """BM25 weights of path, title, heading, body."""
@@ -26,6 +26,8 @@ MIN_PREFIX_CHARS = 3
 """A shorter query is no identity prefix: it would match half the memory."""
 UNITS_PER_IDENTITY = 4
 """Leading units of an identity match that are candidates: twice what an answer may show."""
+FIRST_PAIRED_CHARACTER = "\u0e00"
+"""Thai, the first script whose runs are indexed as pairs of characters."""
 _PREFIX_END = "\U0010ffff"
 
 
@@ -73,8 +75,21 @@ def read_query(connection: apsw.Connection, query: str, unit_count: int) -> Quer
 
 
 def _frequency(connection: apsw.Connection, term: str) -> int:
+    if _stands_for_pairs(term):
+        (found,) = only_row(
+            connection,
+            "SELECT ifnull(sum(doc), 0) FROM unit_vocabulary WHERE term >= ? AND term < ?",
+            (term, term + _PREFIX_END),
+        )
+        return int(found)
     row = first_row(connection, "SELECT doc FROM unit_vocabulary WHERE term = ?", (term,))
     return int(row[0]) if row else 0
+
+
+def _stands_for_pairs(term: str) -> bool:
+    """Whether a term is one character of a script that is indexed in pairs: it is then looked for
+    as the beginning of any pair."""
+    return len(term) == 1 and term >= FIRST_PAIRED_CHARACTER
 
 
 def search_bm25(
@@ -84,7 +99,7 @@ def search_bm25(
     present = [term for term in query.terms if query.frequencies[term]]
     if not present:
         return []
-    expression = " OR ".join(f'"{term}"' for term in present)
+    expression = " OR ".join(f'"{t}"*' if _stands_for_pairs(t) else f'"{t}"' for t in present)
     rows = all_rows(
         connection,
         "SELECT unit_rowid, unit_key, -score FROM (SELECT rowid AS found, "
@@ -145,5 +160,7 @@ def coverage(query: QueryTerms, texts: Sequence[str]) -> float:
     total = sum(query.weight(term) for term in distinct)
     if total <= 0.0:
         return 0.0
-    found = set(document_terms("\n".join(texts)).split(" "))
-    return sum(query.weight(term) for term in distinct & found) / total
+    joined = document_terms("\n".join(texts))
+    found = set(joined.split(" "))
+    met = {t for t in distinct if t in found or (_stands_for_pairs(t) and t in joined)}
+    return sum(query.weight(term) for term in met) / total

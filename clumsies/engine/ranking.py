@@ -269,8 +269,8 @@ class Ranker:
         """Without models the fused order is the answer, and term coverage says how relevant."""
         candidates = [query.by_row[rowid] for rowid in fused]
         for candidate in candidates[:RERANK_LIMIT]:
-            share = self._coverage(query, candidate)
-            candidate.relevance = relevance(self._profile, Evidence(share))
+            candidate.coverage = self._coverage(query, candidate)
+            candidate.relevance = relevance(self._profile, Evidence(candidate.coverage))
             candidate.final_score = candidate.rrf_score
         return candidates
 
@@ -324,9 +324,8 @@ class Ranker:
         for rowid, logit, vector in zip(rows, logits.tolist(), vectors, strict=True):
             candidate = query.by_row[rowid]
             candidate.reranker_logit = logit
-            evidence = Evidence(
-                self._coverage(query, candidate), vector, candidate.late_score, logit
-            )
+            candidate.coverage = self._coverage(query, candidate)
+            evidence = Evidence(candidate.coverage, vector, candidate.late_score, logit)
             candidate.relevance = relevance(self._profile, evidence)
         ranked = sorted(
             rows, key=lambda r: (-(query.by_row[r].reranker_logit or 0.0), self._tie(query, r))

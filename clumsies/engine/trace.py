@@ -60,6 +60,7 @@ class Candidate:
     late_score: float | None = None
     reranker_rank: int | None = None
     reranker_logit: float | None = None
+    coverage: float | None = None
     relevance: float | None = None
     final_rank: int | None = None
     final_score: float | None = None

@@ -327,3 +327,8 @@ def test_a_term_of_a_text_is_found_by_its_own_word(connection: apsw.Connection) 
                 "SELECT count(*) FROM unit_terms WHERE unit_terms MATCH ?", (f'"{term}"',)
             ).fetchall()
             assert found[0][0] >= 1, (path, term)
+
+
+@pytest.mark.parametrize(("query", "path"), [("夜", "cjk/zh.md"), ("庫", "cjk/ja.md")])
+def test_one_character_is_found_inside_longer_runs(search: Search, query: str, path: str) -> None:
+    assert search(query) == [path]
