@@ -1,0 +1,86 @@
+"""The table of methods: what each takes and gives, who may call it, how long it may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from clumsies.daemon import messages as m
+
+Pool = Literal["quick", "model"]
+QUICK_DEADLINE_S = 30.0
+ACTIVATION_DEADLINE_S = 60.0
+IMPORT_DEADLINE_S = 600.0
+"""An import reads a whole directory; its caller has to pass a client timeout as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method of the socket.
+
+    `handler` is the name that the handlers are registered under: an alias shares another's.
+    `needs_marker` methods are refused without an `agent_runtime` of this protocol revision.
+    """
+
+    name: str
+    request: type[m.Message]
+    response: type[m.Message]
+    needs_marker: bool = False
+    deadline_s: float = QUICK_DEADLINE_S
+    deadline_code: str = "request_deadline"
+    pool: Pool = "quick"
+    alias_of: str | None = None
+
+    @property
+    def handler(self) -> str:
+        return self.alias_of or self.name
+
+
+_TABLE = (
+    Method("health", m.Nothing, m.Health),
+    Method("project_config", m.Nothing, m.ProjectConfig),
+    Method("list_projects", m.Nothing, m.ProjectList),
+    Method("create_local_project", m.CreateLocalProject, m.CreatedProject),
+    Method("import_memory", m.ImportMemory, m.ImportReport, deadline_s=IMPORT_DEADLINE_S),
+    Method("resolve_project_binding", m.ResolveBinding, m.ProjectBinding, needs_marker=True),
+    Method("list_project_bindings", m.Nothing, m.BindingList),
+    Method("replace_project_binding", m.ReplaceBinding, m.ProjectBinding),
+    Method("remove_project_binding", m.RemoveBinding, m.ProjectBinding),
+    Method("project_checkout", m.OfProject, m.ProjectCheckout, deadline_s=ACTIVATION_DEADLINE_S),
+    Method("memory_cache", m.OfProject, m.MemoryCache),
+    Method(
+        "activate_memory",
+        m.ActivateMemory,
+        m.Activation,
+        needs_marker=True,
+        deadline_s=ACTIVATION_DEADLINE_S,
+        deadline_code="activation_deadline",
+        pool="model",
+    ),
+    Method(
+        "load_memory",
+        m.LoadMemory,
+        m.LoadedMemories,
+        needs_marker=True,
+        deadline_s=ACTIVATION_DEADLINE_S,
+    ),
+    Method("search_index_status", m.OfProject, m.SearchIndexStatus),
+    Method("rebuild_search_index", m.OfProject, m.SearchIndexStatus),
+    Method("list_drafts", m.ListDrafts, m.DraftPage),
+    Method("get_draft", m.GetDraft, m.DraftDetail),
+    Method(
+        "store_draft_operation", m.StoreDraftOperation, m.StoredDraftOperation, needs_marker=True
+    ),
+    Method(
+        "desktop_store_draft_operation",
+        m.StoreDraftOperation,
+        m.StoredDraftOperation,
+        alias_of="store_draft_operation",
+    ),
+    Method("sync_status", m.Nothing, m.SyncStatus),
+    Method("retry_sync", m.RetrySync, m.SyncRetry),
+    Method("mcp_status", m.Nothing, m.McpStatus),
+)
+
+METHODS: dict[str, Method] = {method.name: method for method in _TABLE}
+"""Every method by the name it is called by, aliases included."""
