@@ -74,7 +74,7 @@ def crash(point: str, directory: Path) -> None:
     if point == "removed":
         commit._Change._add_unit = die  # type: ignore[method-assign,assignment]
     if point == "written":
-        commit._bound_token_vectors = die
+        commit._bound_token_vectors = die  # type: ignore[assignment]
     with open_engine(directory, ArithmeticModels()) as engine:
         engine.index(memory("changed"), progress=dying_progress(point))
 

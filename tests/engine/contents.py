@@ -8,7 +8,7 @@ from typing import Any
 
 from clumsies.engine.index import DATABASE_NAME
 from clumsies.engine.pipeline import Answer
-from clumsies.storage.database import connect
+from clumsies.storage.database import all_rows, connect, only_row
 
 Rows = list[tuple[Any, ...]]
 
@@ -32,7 +32,7 @@ def contents(directory: Path) -> Contents:
         )
         return Contents(
             *(
-                connection.execute(sql).fetchall()
+                all_rows(connection, sql)
                 for sql in (
                     "SELECT revision, effective_hash, rules, embedding_revision, profile, "
                     "dimensions, resource_count, unit_count FROM head",
@@ -75,7 +75,6 @@ def count(directory: Path, table: str) -> int:
     """Rows of a table."""
     connection = connect(directory / DATABASE_NAME)
     try:
-        (row,) = connection.execute(f"SELECT count(*) FROM {table}").fetchall()
-        return int(row[0])
+        return int(only_row(connection, f"SELECT count(*) FROM {table}")[0])
     finally:
         connection.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from clumsies.engine.index import DATABASE_NAME, LINEAGE_LENGTH
 from clumsies.engine.pipeline import Engine
 from clumsies.engine.plan import Progress
 from clumsies.errors import ClumsiesError, IndexFailed, InvalidRequest, IoFailed, NotFound, NotReady
-from clumsies.storage.database import connect
+from clumsies.storage.database import all_rows, connect, only_row
 from clumsies.types import Resource, ResourceId
 from tests.engine.contents import contents, count, ranked
 from tests.engine.fake_models import ArithmeticModels, arithmetic_profile, open_engine
@@ -51,7 +51,7 @@ def found(engine: Engine, query: str) -> list[str]:
 
 def unit_rows(tmp_path: Path) -> dict[str, int]:
     connection = connect(tmp_path / "index" / DATABASE_NAME)
-    rows = dict(connection.execute("SELECT unit_key, unit_rowid FROM units").fetchall())
+    rows = dict(all_rows(connection, "SELECT unit_key, unit_rowid FROM units"))
     connection.close()
     return rows
 
@@ -271,11 +271,12 @@ def test_token_vectors_stay_within_their_bound(
     monkeypatch.setattr(commit, "TOKEN_VECTOR_BYTES", 30_000)
     engine.index([resource(i, f"{mark(i)} {FILLER}") for i in range(8)])
     connection = connect(tmp_path / "index" / DATABASE_NAME)
-    sizes = connection.execute("SELECT length(data) FROM token_vectors").fetchall()
-    plan = connection.execute(
+    sizes = all_rows(connection, "SELECT length(data) FROM token_vectors")
+    plan = all_rows(
+        connection,
         "EXPLAIN QUERY PLAN SELECT vector_id, length(data) FROM token_vectors "
-        "INDEXED BY token_vectors_by_size ORDER BY vector_id DESC"
-    ).fetchall()
+        "INDEXED BY token_vectors_by_size ORDER BY vector_id DESC",
+    )
     connection.close()
     assert 20_000 < sum(size for (size,) in sizes) <= 30_000
     assert "COVERING INDEX" in plan[0][3]
@@ -311,9 +312,9 @@ def test_text_that_is_no_text_is_refused_by_name(engine: Engine, fault: str) -> 
         "content": replace(resource(2), content="\ud800"),
         "description": replace(resource(2), description="\udfff"),
     }[fault]
-    for attempt in (lambda: engine.index([broken]), lambda: engine.update([broken])):
+    for build in (engine.index, engine.update):
         with pytest.raises(InvalidRequest) as caught:
-            attempt()
+            build([broken])
         assert caught.value.code == "invalid_request"
         caught.value.message.encode("utf-8")
     assert found(engine, mark(1)) == ["r1/root/0/0"]
@@ -349,7 +350,11 @@ def test_another_profile_names_what_helps_and_rebuilds(
     engine.activate(mark(1))
     changed = ArithmeticModels(other)  # type: ignore[arg-type]
     with open_engine(tmp_path / "index", changed) as second:
-        for attempt in (lambda: second.activate(mark(1)), lambda: second.update([resource(9)])):
+        attempts: list[Callable[[], object]] = [
+            lambda: second.activate(mark(1)),
+            lambda: second.update([resource(9)]),
+        ]
+        for attempt in attempts:
             with pytest.raises(NotReady) as caught:
                 attempt()
             assert caught.value.code == "search_index_not_ready"
@@ -398,7 +403,7 @@ def foreign_database(path: Path, schema: str) -> None:
     connection.close()
 
 
-FAULTS = {
+FAULTS: dict[str, Callable[[Path], object]] = {
     "text": lambda p: p.write_text("this is no database " * 500),
     "short": lambda p: p.write_bytes(p.read_bytes()[:5_000]),
     "half": lambda p: p.write_bytes(p.read_bytes()[: p.stat().st_size // 2]),
@@ -466,7 +471,7 @@ def test_a_full_disk_leaves_the_old_revision(
     engine.index([resource(1)])
     before = contents(tmp_path / "index")
     with engine._store.writer() as connection:
-        (pages,) = connection.execute("PRAGMA page_count").fetchall()[0]
+        (pages,) = only_row(connection, "PRAGMA page_count")
     engine._store._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
     with pytest.raises(IoFailed) as caught:
         engine.index([resource(i, f"w{i} {FILLER}") for i in range(50)])

@@ -23,7 +23,7 @@ from clumsies.engine.lexical import (
     search_bm25,
     search_identity,
 )
-from clumsies.storage.database import connect
+from clumsies.storage.database import connect, only_row
 from clumsies.types import Resource, ResourceId
 from tests.engine.fake_models import ArithmeticModels, open_engine
 
@@ -323,10 +323,8 @@ def test_foreign_share(text: str, share: float) -> None:
 def test_a_term_of_a_text_is_found_by_its_own_word(connection: apsw.Connection) -> None:
     for path, content in MEMORY.items():
         for term in document_terms(content).split():
-            found = connection.execute(
-                "SELECT count(*) FROM unit_terms WHERE unit_terms MATCH ?", (f'"{term}"',)
-            ).fetchall()
-            assert found[0][0] >= 1, (path, term)
+            sql = "SELECT count(*) FROM unit_terms WHERE unit_terms MATCH ?"
+            assert only_row(connection, sql, (f'"{term}"',))[0] >= 1, (path, term)
 
 
 @pytest.mark.parametrize(("query", "path"), [("夜", "cjk/zh.md"), ("庫", "cjk/ja.md")])
