@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import apsw
 
@@ -96,19 +97,43 @@ def search_bm25(
     connection: apsw.Connection, query: QueryTerms, limit: int
 ) -> list[tuple[int, str, float]]:
     """(unit_rowid, unit_key, score), best first, ties by unit key; at most `limit`."""
+    return best_scored(connection, bm25_scores(connection, query, limit), limit)
+
+
+def bm25_scores(
+    connection: apsw.Connection, query: QueryTerms, limit: int
+) -> list[tuple[int, float]]:
+    """(unit_rowid, score) of the `limit` best, best first, ties in no order."""
     present = [term for term in query.terms if query.frequencies[term]]
     if not present:
         return []
     expression = " OR ".join(f'"{t}"*' if _stands_for_pairs(t) else f'"{t}"' for t in present)
-    rows = all_rows(
+    return all_rows(
         connection,
-        "SELECT unit_rowid, unit_key, -score FROM (SELECT rowid AS found, "
+        "SELECT found, -score FROM (SELECT rowid AS found, "
         "bm25(unit_terms, ?, ?, ?, ?) AS score FROM unit_terms WHERE unit_terms MATCH ? "
-        "ORDER BY score LIMIT ?) JOIN units ON unit_rowid = found",
+        "ORDER BY score LIMIT ?)",
         (*COLUMN_WEIGHTS, expression, limit),
     )
+
+
+def best_scored(
+    connection: apsw.Connection, scored: Sequence[tuple[int, float]], limit: int
+) -> list[tuple[int, str, float]]:
+    """(unit_rowid, unit_key, score) of the `limit` best of `scored`, which stands best first.
+
+    Ties by unit key, also those at the cut; only rows that may be among the best are looked up.
+    """
+    least = scored[min(limit, len(scored)) - 1][1] if scored else 0.0
+    rows = [
+        (rowid, unit_key, score)
+        for rowid, score in takewhile(lambda row: row[1] >= least, scored)
+        for (unit_key,) in all_rows(
+            connection, "SELECT unit_key FROM units WHERE unit_rowid = ?", (rowid,)
+        )
+    ]
     rows.sort(key=lambda row: (-row[2], row[1]))
-    return rows
+    return rows[:limit]
 
 
 def search_identity(connection: apsw.Connection, query: str, limit: int) -> list[IdentityHit]:
@@ -157,10 +182,10 @@ def _identity_searches(key: str) -> list[tuple[int, str, tuple[str, ...]]]:
 def coverage(query: QueryTerms, texts: Sequence[str]) -> float:
     """Share (0 to 1) of the query's term weight that stands in any of the texts."""
     distinct = set(query.terms)
-    total = sum(query.weight(term) for term in distinct)
+    total = math.fsum(query.weight(term) for term in distinct)
     if total <= 0.0:
         return 0.0
     joined = document_terms("\n".join(texts))
     found = set(joined.split(" "))
     met = {t for t in distinct if t in found or (_stands_for_pairs(t) and t in joined)}
-    return sum(query.weight(term) for term in met) / total
+    return math.fsum(query.weight(term) for term in met) / total

@@ -24,9 +24,10 @@ from clumsies.engine.fusion import reciprocal_rank_fusion
 from clumsies.engine.lexical import (
     IdentityHit,
     QueryTerms,
+    best_scored,
+    bm25_scores,
     coverage,
     read_query,
-    search_bm25,
     search_identity,
 )
 from clumsies.engine.reading import read_candidates, read_token_vectors
@@ -169,9 +170,9 @@ class Ranker:
     ) -> tuple[list[IdentityHit], list[tuple[int, str, float]]]:
         identity = search_identity(query.connection, query.text, LEXICAL_LIMIT)
         query.terms = read_query(query.connection, query.text, unit_count)
-        ranked = search_bm25(query.connection, query.terms, BM25_SCORE_DEPTH)
-        query.bm25 = {rowid: score for rowid, _, score in ranked}
-        return identity, ranked[:LEXICAL_LIMIT]
+        scored = bm25_scores(query.connection, query.terms, BM25_SCORE_DEPTH)
+        query.bm25 = dict(scored)
+        return identity, best_scored(query.connection, scored, LEXICAL_LIMIT)
 
     def _nearest(self, query: _Query) -> list[tuple[int, float]]:
         assert query.embedding is not None
