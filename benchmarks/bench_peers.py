@@ -142,13 +142,14 @@ def bench_hybrid(benchmark: Any, searched: Corpus) -> None:
 def bench_hybrid_lancedb(benchmark: Any, searched: Corpus, tmp_path: Path) -> None:
     """LanceDB: its full-text index and its exact vector search, fused by its RRF."""
     peer = pytest.importorskip("lancedb")
+    from lancedb.index import FTS
     from lancedb.rerankers import RRFReranker
 
     rows = zip(searched.ids.tolist(), searched.texts, searched.vectors, strict=True)
     table = peer.connect(str(tmp_path)).create_table(
         "units", [{"id": i, "text": text, "vector": vector} for i, text, vector in rows]
     )
-    table.create_fts_index("text")
+    table.create_index("text", config=FTS())
     reranker = RRFReranker()
     turn = cycle(zip(searched.queries, searched.query_vectors, strict=True))
 
