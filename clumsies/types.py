@@ -6,6 +6,7 @@ Everything here is immutable and safe to share between threads.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NewType
@@ -19,6 +20,35 @@ ContentHash = NewType("ContentHash", str)
 def content_hash(text: str) -> ContentHash:
     """`sha256:` and the hex SHA-256 of the text's UTF-8 bytes."""
     return ContentHash("sha256:" + hashlib.sha256(text.encode("utf-8")).hexdigest())
+
+
+def effective_hash(
+    project_id: str,
+    base_commit_id: str | None,
+    rows: Iterable[tuple[str, str, str, str, str, str, str]],
+) -> str:
+    """`sha256:` over a memory as it stands.
+
+    `rows` are (resource_id, kind, scope, path, content_hash, draft_id, draft_revision) in order of
+    resource_id, with "" for no draft.
+    """
+    digest = hashlib.sha256(project_id.encode("utf-8") + b"\x00")
+    digest.update((base_commit_id or "").encode("utf-8"))
+    for row in rows:
+        digest.update("\x00".join(row).encode("utf-8") + b"\x00")
+    return "sha256:" + digest.hexdigest()
+
+
+def draft_revision(draft_id: str, operations: Iterable[tuple[int, bytes]]) -> str:
+    """`sha256:` over a draft's id and its (row id, operation JSON) in order.
+
+    A row id counts as 8 bytes, little-endian and signed. What the Server says about an operation
+    is no part of it.
+    """
+    digest = hashlib.sha256(draft_id.encode("utf-8"))
+    for rowid, operation_json in operations:
+        digest.update(rowid.to_bytes(8, "little", signed=True) + operation_json)
+    return "sha256:" + digest.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,15 @@ from collections.abc import Iterable
 
 from clumsies.engine.analysis import TERMS_VERSION
 from clumsies.engine.units import CHUNKER_VERSION, PARSER_VERSION
-from clumsies.types import IndexRevision
+from clumsies.types import IndexRevision, effective_hash
+
+__all__ = [
+    "RANKING_PROFILE",
+    "VECTOR_INPUT_VERSION",
+    "effective_hash",
+    "index_revision",
+    "vector_input_hash",
+]
 
 VECTOR_INPUT_VERSION = "search-passage.v1"
 RANKING_PROFILE = "agent_activation.v2"
@@ -40,20 +48,3 @@ def index_revision(effective_hash: str, embedding_revision: str, dimensions: int
         VECTOR_INPUT_VERSION,
     )
     return IndexRevision("search_" + _digest(parts, dimensions.to_bytes(8, "little")))
-
-
-def effective_hash(
-    project_id: str,
-    base_commit_id: str | None,
-    rows: Iterable[tuple[str, str, str, str, str, str, str]],
-) -> str:
-    """`sha256:` over a memory as it stands.
-
-    `rows` are (resource_id, kind, scope, path, content_hash, draft_id, draft_revision) in order of
-    resource_id, with "" for no draft.
-    """
-    digest = hashlib.sha256(project_id.encode("utf-8") + b"\x00")
-    digest.update((base_commit_id or "").encode("utf-8"))
-    for row in rows:
-        digest.update("\x00".join(row).encode("utf-8") + b"\x00")
-    return "sha256:" + digest.hexdigest()

@@ -1,0 +1,114 @@
+"""The schema of `local.db`, as numbered steps that are never edited once released.
+
+`PRAGMA user_version` is the number of the last step. Texts of time are of storage.timestamps
+(`row_time`, except where a Server's own text is kept); ids are opaque.
+
+| table | what |
+| --- | --- |
+| daemon_meta | facts of this installation and the cursors of sync |
+| local_projects | projects that the local authority keeps |
+| project_bindings | directory to project, by Server authority |
+| cached_blobs, cached_trees, cached_commits | immutable objects by id |
+| cached_refs | where an organisation's or a project's Ref stands here |
+| local_drafts, local_draft_operations | what people and agents stored; `operation_rowid` is never |
+|   | used twice, so a draft's revision cannot come back |
+| sync_retries, remote_draft_events | the queue's history, and the Server's feed |
+| index_jobs | which projects' search indexes are behind |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+APPLICATION_ID = 0x636C756D
+"""`clum`: another program's database is refused instead of changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """A step to `version` from the one before it."""
+
+    version: int
+    sql: str
+
+
+_FIRST = """
+CREATE TABLE daemon_meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+
+CREATE TABLE local_projects(
+  project_id TEXT PRIMARY KEY, org_id TEXT NOT NULL UNIQUE, name TEXT NOT NULL,
+  created_at TEXT NOT NULL) STRICT, WITHOUT ROWID;
+
+CREATE TABLE project_bindings(
+  server_url TEXT NOT NULL, workspace_root TEXT NOT NULL, project_id TEXT NOT NULL,
+  revision INTEGER NOT NULL CHECK (revision >= 1),
+  created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
+  PRIMARY KEY (server_url, workspace_root)) STRICT, WITHOUT ROWID;
+
+CREATE TABLE cached_blobs(
+  blob_id TEXT PRIMARY KEY, content TEXT NOT NULL, content_hash TEXT NOT NULL) STRICT;
+CREATE TABLE cached_trees(tree_id TEXT PRIMARY KEY, payload_json TEXT NOT NULL) STRICT;
+CREATE TABLE cached_commits(
+  commit_id TEXT PRIMARY KEY, scope TEXT NOT NULL CHECK (scope IN ('org', 'project')),
+  org_id TEXT NOT NULL, project_id TEXT, tree_id TEXT NOT NULL REFERENCES cached_trees,
+  parent_commit_id TEXT, version INTEGER NOT NULL, created_at TEXT NOT NULL,
+  payload_json TEXT NOT NULL) STRICT;
+CREATE TABLE cached_refs(
+  ref_key TEXT PRIMARY KEY, name TEXT NOT NULL,
+  scope TEXT NOT NULL CHECK (scope IN ('org', 'project')),
+  org_id TEXT NOT NULL, project_id TEXT, commit_id TEXT REFERENCES cached_commits,
+  etag TEXT NOT NULL, server_updated_at TEXT NOT NULL, installed_at TEXT NOT NULL) STRICT;
+CREATE INDEX cached_refs_by_org ON cached_refs(org_id);
+
+CREATE TABLE local_drafts(
+  draft_id TEXT PRIMARY KEY, project_id TEXT NOT NULL, server_draft_id TEXT,
+  server_version INTEGER NOT NULL DEFAULT 0, base_commit_id TEXT, current_commit_id TEXT,
+  freshness TEXT NOT NULL DEFAULT 'current' CHECK (freshness IN ('current', 'behind')),
+  has_upstream_resource_changes INTEGER NOT NULL DEFAULT 0
+    CHECK (has_upstream_resource_changes IN (0, 1)),
+  reconciliation TEXT NOT NULL DEFAULT 'unknown'
+    CHECK (reconciliation IN ('unknown', 'clean', 'conflicts')),
+  reconciliation_candidate_id TEXT,
+  resource_scope TEXT NOT NULL CHECK (resource_scope IN ('org', 'project')),
+  resource_kind TEXT NOT NULL, target_id TEXT, path TEXT,
+  status TEXT NOT NULL DEFAULT 'open'
+    CHECK (status IN ('open', 'submitted', 'merged', 'discarded')),
+  created_at TEXT NOT NULL, updated_at TEXT NOT NULL) STRICT;
+CREATE UNIQUE INDEX local_drafts_by_server ON local_drafts(server_draft_id);
+CREATE INDEX local_drafts_active ON local_drafts(project_id, created_at, draft_id)
+  WHERE status IN ('open', 'submitted');
+CREATE INDEX local_drafts_by_update ON local_drafts(updated_at DESC, created_at DESC, draft_id);
+
+CREATE TABLE local_draft_operations(
+  operation_rowid INTEGER PRIMARY KEY AUTOINCREMENT,
+  local_operation_id TEXT NOT NULL UNIQUE,
+  draft_id TEXT NOT NULL REFERENCES local_drafts, server_operation_id TEXT,
+  resource_kind TEXT NOT NULL, operation_json TEXT NOT NULL,
+  source TEXT NOT NULL CHECK (source IN ('desktop', 'cli', 'mcp_store', 'server')),
+  sync_status TEXT NOT NULL DEFAULT 'queued'
+    CHECK (sync_status IN ('queued', 'syncing', 'retrying', 'synced', 'failed')),
+  last_error TEXT, created_at TEXT NOT NULL, updated_at TEXT NOT NULL) STRICT;
+CREATE INDEX local_draft_operations_by_draft ON local_draft_operations(draft_id, operation_rowid);
+CREATE INDEX local_draft_operations_unsynced
+  ON local_draft_operations(sync_status, created_at, operation_rowid)
+  WHERE sync_status <> 'synced';
+
+CREATE TABLE sync_retries(
+  retry_id TEXT PRIMARY KEY, channel TEXT NOT NULL CHECK (channel IN ('drafts', 'commits', 'all')),
+  project_id TEXT, created_at TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE remote_draft_events(
+  event_id TEXT PRIMARY KEY, draft_id TEXT NOT NULL, project_id TEXT NOT NULL,
+  event_type TEXT NOT NULL, version INTEGER NOT NULL, daemon_installation_id TEXT,
+  created_at TEXT NOT NULL) STRICT, WITHOUT ROWID;
+
+CREATE TABLE index_jobs(
+  project_id TEXT PRIMARY KEY,
+  desired_sequence INTEGER NOT NULL, building_sequence INTEGER,
+  completed_sequence INTEGER NOT NULL DEFAULT 0,
+  state TEXT NOT NULL CHECK (state IN ('queued', 'building', 'ready', 'failed')),
+  attempt INTEGER NOT NULL DEFAULT 0, next_retry_at_ms INTEGER, last_error TEXT,
+  CHECK ((state = 'building') = (building_sequence IS NOT NULL)),
+  CHECK ((state = 'failed') = (next_retry_at_ms IS NOT NULL))) STRICT, WITHOUT ROWID;
+"""
+
+MIGRATIONS: tuple[Migration, ...] = (Migration(1, _FIRST),)

@@ -1,0 +1,120 @@
+"""Which paths a memory may have: the same on every file system, and never outside.
+
+A path is relative, has `/` between its segments and can be written below a directory on Linux,
+macOS and Windows alike. Two paths collide where a file system that ignores case, or composes
+characters, would see one file, or where one is a folder of the other.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+
+SEGMENT_BYTES = 240
+"""A segment's limit in UTF-8, below the 255 of common file systems: temporary names are longer."""
+PATH_BYTES = 1_024
+_FORBIDDEN = frozenset('\\<>:"|?*')
+_RESERVED = frozenset(
+    {"con", "prn", "aux", "nul"}
+    | {f"{device}{number}" for device in ("com", "lpt") for number in range(1, 10)}
+)
+_COMPONENT = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+
+
+def is_cache_component(text: str) -> bool:
+    """Whether an id may be the name of a directory of ours."""
+    return bool(_COMPONENT.fullmatch(text)) and text not in (".", "..")
+
+
+def path_problem(path: str) -> str | None:
+    """Why `path` cannot be a memory's, in words that follow "the path"; None for a good one."""
+    try:
+        size_bytes = len(path.encode("utf-8"))
+    except UnicodeEncodeError:
+        return "is not valid text"
+    if not path:
+        return "is empty"
+    if path.startswith("/") or path.endswith("/"):
+        return "begins or ends with a slash; it must be relative and name a file"
+    if size_bytes > PATH_BYTES:
+        return f"is longer than {PATH_BYTES} bytes"
+    for segment in path.split("/"):
+        problem = _segment_problem(segment)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _segment_problem(segment: str) -> str | None:
+    if not segment:
+        return "has an empty segment"
+    if segment in (".", ".."):
+        return "has a `.` or `..` segment"
+    if segment != segment.strip():
+        return "has a segment with white space at an end"
+    if segment.endswith("."):
+        return "has a segment that ends with a dot"
+    if any(unicodedata.category(character) == "Cc" for character in segment):
+        return "has a control character"
+    if _FORBIDDEN.intersection(segment):
+        return 'has one of the characters \\ < > : " | ? *'
+    if PurePosixPath(segment).stem.lower() in _RESERVED:
+        return "has a segment that Windows reserves for a device"
+    if len(segment.encode("utf-8")) > SEGMENT_BYTES:
+        return f"has a segment longer than {SEGMENT_BYTES} bytes"
+    return None
+
+
+def collision_key(path: str) -> str:
+    """Equal for paths that one file system or another takes for the same."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).lower())
+
+
+def find_collision(paths: Iterable[str]) -> tuple[str, str] | None:
+    """The first two paths, in order of key, that cannot stand side by side; None where all can."""
+    files: dict[str, str] = {}
+    for path in paths:
+        key = collision_key(path)
+        if key in files:
+            return files[key], path
+        files[key] = path
+    for key in sorted(files):
+        for folder in _folders(key):
+            if folder in files:
+                return files[folder], files[key]
+    return None
+
+
+class PathSet:
+    """Paths that stand side by side; asks quickly whether one more can."""
+
+    def __init__(self, paths: Iterable[str]):
+        self._files: dict[str, str] = {}
+        self._folders: dict[str, str] = {}
+        for path in paths:
+            self.add(path)
+
+    def add(self, path: str) -> None:
+        key = collision_key(path)
+        self._files[key] = path
+        for folder in _folders(key):
+            self._folders.setdefault(folder, path)
+
+    def collision(self, path: str) -> str | None:
+        """A path of the set that `path` cannot stand beside; None where there is none."""
+        key = collision_key(path)
+        if key in self._files:
+            return self._files[key]
+        if key in self._folders:
+            return self._folders[key]
+        return next((self._files[f] for f in _folders(key) if f in self._files), None)
+
+
+def _folders(key: str) -> Iterable[str]:
+    """Every folder above a path, outermost first."""
+    end = key.find("/")
+    while end != -1:
+        yield key[:end]
+        end = key.find("/", end + 1)
