@@ -33,9 +33,7 @@ CacheState = Literal[
 ]
 
 
-class Message(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Message(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """The base of every payload."""
 
 
@@ -345,7 +343,7 @@ class StoreDraftOperation(Message):
     op: DraftOperation
     source: Literal["desktop", "cli", "mcp_store"]
     draft_id: Identifier | None = None
-    base_commit_id: Identifier | None | UnsetType = UNSET
+    base_commit_id: Identifier | UnsetType | None = UNSET
 
 
 class StoredDraftOperation(Message):

@@ -16,6 +16,9 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import struct
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +36,10 @@ HEADER_BYTES = 4
 MAX_BUILD_ID_CHARS = 128
 EMPTY_PAYLOAD = msgspec.Raw(b"{}")
 
+_UCRED = struct.Struct("3i")
+_XUCRED = struct.Struct("IIh2x16I")
+_SOL_LOCAL = 0
+_LOCAL_PEERCRED = 1
 _REQUEST_ID = re.compile(r"req_[A-Za-z0-9_-]{1,64}")
 
 
@@ -217,6 +224,15 @@ async def read_body(reader: asyncio.StreamReader, length: int) -> bytes:
         return await reader.readexactly(length)
     except EOFError as error:
         raise torn_frame() from error
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """The user at the other end of a Unix socket, as the kernel knows it; raises OSError."""
+    if sys.platform == "darwin":  # struct xucred: version, uid, number of groups, 16 groups
+        found = connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED.size)
+        return int(_XUCRED.unpack(found)[1])
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    return int(_UCRED.unpack(found)[1])
 
 
 def torn_frame() -> DaemonFailed:
