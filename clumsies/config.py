@@ -7,12 +7,13 @@ Otherwise the platform's own places are used (on macOS under the bundle name `ai
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from platformdirs import PlatformDirs
+from clumsies.errors import InvalidRequest
 
 DEFAULT_RESOURCE_LIMIT_BYTES = 8 * 1024 * 1024
 """A larger Markdown file is skipped with a warning: it is data, not memory."""
@@ -46,6 +47,8 @@ def directories(environ: Mapping[str, str] | None = None) -> Directories:
         root = Path(home).expanduser().absolute()
         base = Directories(root, root / "cache", root / "config", root / "logs")
     else:
+        from platformdirs import PlatformDirs  # Not for processes that only need the socket.
+
         dirs = PlatformDirs("ai.clumsies" if sys.platform == "darwin" else "clumsies", False)
         base = Directories(
             Path(dirs.user_data_dir),
@@ -103,3 +106,130 @@ def hub_settings(environ: Mapping[str, str] | None = None) -> HubSettings:
         token=env.get("HF_TOKEN", "").strip() or None,
         offline=env.get("HF_HUB_OFFLINE", "").strip().lower() in {"1", "on", "yes", "true"},
     )
+
+
+_INSTANCE = re.compile(r"[a-z0-9-]{1,32}")
+SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107
+"""The longest path that the kernel binds (`sun_path`, less its ending zero byte)."""
+_HANDED_ON = re.compile(
+    r"HOME|USER|LOGNAME|PATH|SHELL|TMPDIR|LANG|LC_.*|XDG_.*|CLUMSIES_.*|HF_.*|SSL_CERT_.*"
+    r"|DBUS_SESSION_BUS_ADDRESS|VIRTUAL_ENV|PYTHONPATH|(?i:https?_proxy|all_proxy|no_proxy)"
+)
+_SERVICE_VARIABLES = ("NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonPlaces:
+    """Where one resident daemon lives; a development instance shares nothing with the stable one.
+
+    `root` holds `local.db` and the lock that one daemon holds for life; `socket` is in a directory
+    of its own.
+    """
+
+    instance: str | None
+    root: Path
+    logs: Path
+    socket: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceEnvironment:
+    """What a service manager handed to this process: where to report, and open sockets."""
+
+    notify_socket: str | None = None
+    listen_pid: int | None = None
+    listen_fds: int = 0
+
+
+def dev_instance(environ: Mapping[str, str] | None = None) -> str | None:
+    """The development instance that `CLUMSIES_DEV_INSTANCE_ID` names, or None for the stable one.
+
+    Raises InvalidRequest("invalid_config") unless it is 1 to 32 of a-z, 0-9 and hyphen.
+    """
+    env = os.environ if environ is None else environ
+    named = env.get("CLUMSIES_DEV_INSTANCE_ID")
+    if not named:
+        return None
+    if _INSTANCE.fullmatch(named) is None:
+        raise InvalidRequest(
+            "invalid_config",
+            "CLUMSIES_DEV_INSTANCE_ID takes 1 to 32 lower-case letters, digits and hyphens.",
+        )
+    return named
+
+
+def runtime_socket(environ: Mapping[str, str] | None = None, uid: int | None = None) -> Path:
+    """The daemon's socket. It follows from HOME and the uid, as agent hosts pass little else.
+
+    `~/.local/state/clumsies/run/daemon.sock`; below `CLUMSIES_HOME` or in `CLUMSIES_RUNTIME_DIR`
+    where these are set. A path that is too long for a socket is replaced by
+    `/tmp/clumsies-<uid>-<hash of the path>/daemon.sock`: one directory that both ends refuse
+    unless it is this user's and 0700, so that another user can be in the way but never in between.
+    A `CLUMSIES_RUNTIME_DIR` that is too long is refused instead: whoever set it can shorten it.
+    """
+    env = os.environ if environ is None else environ
+    instance = dev_instance(env)
+    name = f"daemon-{instance}.sock" if instance else "daemon.sock"
+    chosen = env.get("CLUMSIES_RUNTIME_DIR")
+    if chosen:
+        path = Path(chosen).expanduser().absolute() / name
+        if len(os.fsencode(path)) > SOCKET_PATH_BYTES:
+            raise InvalidRequest(
+                "invalid_config",
+                f"CLUMSIES_RUNTIME_DIR is too long: a socket path has at most {SOCKET_PATH_BYTES} "
+                "bytes.",
+            )
+        return path
+    root = env.get("CLUMSIES_HOME")
+    base = Path(root).expanduser() if root else _home(env) / ".local" / "state" / "clumsies"
+    path = base.absolute() / "run" / name
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
+        return path
+    import hashlib
+
+    short = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    return Path("/tmp") / f"clumsies-{os.getuid() if uid is None else uid}-{short}" / "daemon.sock"
+
+
+def daemon_places(environ: Mapping[str, str] | None = None) -> DaemonPlaces:
+    """The resident daemon's places; `CLUMSIES_DAEMON_ROOT` moves its root alone."""
+    env = os.environ if environ is None else environ
+    instance = dev_instance(env)
+    base = directories(env)
+    root, logs = base.data, base.logs
+    if instance:
+        root, logs = root / "instances" / instance, logs / instance
+    chosen = env.get("CLUMSIES_DAEMON_ROOT")
+    if chosen:
+        root = Path(chosen).expanduser().absolute()
+    return DaemonPlaces(instance, root, logs, runtime_socket(env))
+
+
+def take_service_environment() -> ServiceEnvironment:
+    """What the service manager set, taken out of the environment so that no child inherits it."""
+    taken = {name: os.environ.pop(name, "") for name in _SERVICE_VARIABLES}
+    pid, sockets = taken["LISTEN_PID"], taken["LISTEN_FDS"]
+    return ServiceEnvironment(
+        taken["NOTIFY_SOCKET"] or None,
+        int(pid) if pid.isdecimal() else None,
+        int(sockets) if sockets.isdecimal() else 0,
+    )
+
+
+def daemon_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The part of the environment that a daemon keeps when an agent host starts it.
+
+    Hosts pass everything they have, keys of model providers included; a resident process must not
+    carry those for weeks.
+    """
+    env = os.environ if environ is None else environ
+    return {name: value for name, value in env.items() if _HANDED_ON.fullmatch(name)}
+
+
+def _home(env: Mapping[str, str]) -> Path:
+    named = env.get("HOME", "")
+    if named.startswith("/"):
+        return Path(named)
+    import pwd
+
+    return Path(pwd.getpwuid(os.getuid()).pw_dir)
