@@ -53,7 +53,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "units" in metafunc.fixturenames:
         metafunc.parametrize("units", SHORT_SIZES if short else SIZES)
     if "corpus" in metafunc.fixturenames:
-        found = sorted(p.name for p in SHARED_MARKDOWN.glob("*") if p.is_dir())
+        found = sorted(p.name for p in SHARED_MARKDOWN.glob("*") if any(p.rglob("*.md")))
         metafunc.parametrize("corpus", ["sample"] if short else ["sample", *found])
 
 
