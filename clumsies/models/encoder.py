@@ -84,28 +84,21 @@ class Embedder:
     def embed(self, sequence: ModelInput) -> Embedding:
         """Raises ModelFailed("search_vector_corrupt") for a vector that cannot be used."""
         states = self._session.run(sequence.ids, sequence.type_ids)
-        if states.ndim != 2 or states.shape[1] != self._profile.dimensions:
-            raise ModelFailed(
-                "search_vector_corrupt",
-                f"The embedder gave a shape {states.shape} where {self._profile.dimensions} "
-                "dimensions are pinned; run `clumsies models verify`.",
-            )
+        wanted = (len(sequence), self._profile.dimensions)
+        if states.shape != wanted:
+            raise self._untrusted(f"a shape {states.shape} where {wanted} is pinned")
+        if not np.isfinite(states).all():
+            raise self._untrusted("numbers that are not finite")
         vector = _normalised(states.mean(axis=0, dtype=np.float32)[None, :])[0]
-        check_vector(vector, self._profile.dimensions)
+        if abs(float(np.linalg.norm(vector)) - 1.0) > NORM_TOLERANCE:
+            raise self._untrusted("a vector without a direction")
         inner = states[1:-1] if len(states) > 2 else states
         return Embedding(vector, _normalised(inner), sequence.cut)
 
-
-def check_vector(vector: FloatArray, dimensions: int) -> None:
-    """Raises ModelFailed unless `vector` is float32 (dimensions,), finite and of norm 1."""
-    if vector.shape != (dimensions,) or not np.isfinite(vector).all():
-        raise ModelFailed(
+    def _untrusted(self, what: str) -> ModelFailed:
+        return ModelFailed(
             "search_vector_corrupt",
-            "A vector is not finite or has a wrong size; rebuild the index.",
-        )
-    if abs(float(np.linalg.norm(vector)) - 1.0) > NORM_TOLERANCE:
-        raise ModelFailed(
-            "search_vector_corrupt", "A vector is not of unit length; rebuild the index."
+            f"The embedder gave {what}; run `clumsies models verify {self._profile.name}`.",
         )
 
 

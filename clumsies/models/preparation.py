@@ -96,6 +96,13 @@ class ModelStore:
         self._failure_path = root / f"{profile.name}.failure.json"
         self._failure: Failure | None = None
 
+    @property
+    def remedy(self) -> str:
+        """The command that mends a missing, truncated or foreign file."""
+        if self.profile.packaged:
+            return "python -m pip install --force-reinstall clumsies"
+        return f"clumsies models prepare {self.profile.name}"
+
     def path(self, role: Role, filename: str) -> Path:
         """Where that file of the manifest belongs, whether it is there or not.
 
@@ -147,12 +154,12 @@ class ModelStore:
             return
         wrong = self._wrong_among(problems)
         if self.profile.packaged:
-            raise _invalid(wrong, "install clumsies again")
+            raise _invalid(wrong, f"run `{self.remedy}` to install clumsies again")
         status = self.status()
         if status.state == "preparing":
             raise self._preparing(status)
         if wrong:
-            raise _invalid(wrong, "run `clumsies models prepare` to fetch it again")
+            raise _invalid(wrong, f"run `{self.remedy}` to fetch it again")
         raise self._unavailable(status)
 
     def prepare(
@@ -259,7 +266,7 @@ class ModelStore:
         return NotReady(
             "search_model_preparing",
             f"The `{self.profile.name}` models are being prepared ({_amount(status)}); "
-            "run it again when `clumsies models status` says ready.",
+            f"run it again when `clumsies models status {self.profile.name}` says ready.",
             self._details(status),
         )
 
@@ -268,8 +275,8 @@ class ModelStore:
         return NotReady(
             "search_model_unavailable",
             f"The `{self.profile.name}` models are not here ({_amount(status)}){why}. "
-            "Run `clumsies models prepare`; where the hub cannot be reached, set HF_ENDPOINT to a "
-            f"mirror or put the files under {self.root}.",
+            f"Run `{self.remedy}`; where the hub cannot be reached, set HF_ENDPOINT to a mirror or "
+            f"put the files under {self.root}.",
             self._details(status),
         )
 

@@ -20,6 +20,10 @@ SHARE_CHARS = 4
 """A WordPiece tokenizer makes one unknown token of a word of any length. Past the first length a
 token is counted, and may be cut, as one a SHARE_CHARS characters, so that a wall of text without
 spaces neither passes as short nor stays whole."""
+_UNKNOWN_TOKENS = frozenset({"<unk>", "[UNK]"})
+_DEFUSED = "\u2039"
+"""Stands for the first character of a special token's name in user text: like `<`, and left as it
+is by every normalisation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +78,22 @@ class TextTokenizer:
         self._tokenizer.encode_special_tokens = True
         self._single = self._tokenizer.num_special_tokens_to_add(False)
         self._pair = self._tokenizer.num_special_tokens_to_add(True)
+        # A Unigram model finds `</s>` among its pieces even where it is told to read it as text.
+        self._reserved = frozenset(
+            number
+            for number, token in self._tokenizer.get_added_tokens_decoder().items()
+            if token.special and token.content not in _UNKNOWN_TOKENS
+        )
 
     def _encode(self, text: str) -> Encoding:
-        return self._tokenizer.encode(text, add_special_tokens=False)
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        if self._reserved.isdisjoint(encoding.ids):
+            return encoding
+        characters = list(text)
+        for number, (start, _) in zip(encoding.ids, encoding.offsets, strict=True):
+            if number in self._reserved:
+                characters[start] = _DEFUSED
+        return self._tokenizer.encode("".join(characters), add_special_tokens=False)
 
     def count(self, text: str) -> int:
         """Tokens of `text`, special tokens excluded."""
