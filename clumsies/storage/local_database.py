@@ -65,16 +65,22 @@ class LocalDatabase:
         self._writer_mutex = threading.Lock()
         self._idle: queue.SimpleQueue[apsw.Connection] = queue.SimpleQueue()
         self._closed = False
-        with self._mapped():
+        try:
+            with self._mapped():
+                self._open()
+        except OSError as error:
+            raise io_failed(error, "open", self.path) from error
+
+    def _open(self) -> None:
+        self._harden()
+        self._writer = self._connect()
+        try:
+            self._check_and_migrate()
             self._harden()
-            self._writer = self._connect()
-            try:
-                self._check_and_migrate()
-                self._harden()
-                self.installation_id = self._installation_id()
-            except BaseException:
-                self._writer.close()
-                raise
+            self.installation_id = self._installation_id()
+        except BaseException:
+            self._writer.close()
+            raise
 
     @property
     def schema_version(self) -> int:
@@ -126,8 +132,6 @@ class LocalDatabase:
                 f"{self.path} could not be read or written ({type(error).__name__}); "
                 "nothing was acknowledged. Run `clumsies doctor`."
             ) from error
-        except OSError as error:
-            raise io_failed(error, "open", self.path) from error
 
     def _refused(self, message: str) -> StoreFailed:
         return StoreFailed("local_db_error", message, {"path": str(self.path)})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import PurePosixPath
 
 SEGMENT_BYTES = 240
@@ -48,23 +48,31 @@ def path_problem(path: str) -> str | None:
 
 
 def _segment_problem(segment: str) -> str | None:
-    if not segment:
-        return "has an empty segment"
-    if segment in (".", ".."):
-        return "has a `.` or `..` segment"
-    if segment != segment.strip():
-        return "has a segment with white space at an end"
-    if segment.endswith("."):
-        return "has a segment that ends with a dot"
-    if any(unicodedata.category(character) == "Cc" for character in segment):
-        return "has a control character"
-    if _FORBIDDEN.intersection(segment):
-        return 'has one of the characters \\ < > : " | ? *'
-    if PurePosixPath(segment).stem.lower() in _RESERVED:
-        return "has a segment that Windows reserves for a device"
-    if len(segment.encode("utf-8")) > SEGMENT_BYTES:
-        return f"has a segment longer than {SEGMENT_BYTES} bytes"
-    return None
+    return next((words for broken, words in _SEGMENT_RULES if broken(segment)), None)
+
+
+_SEGMENT_RULES: tuple[tuple[Callable[[str], bool], str], ...] = (
+    (lambda segment: not segment, "has an empty segment"),
+    (lambda segment: segment in (".", ".."), "has a `.` or `..` segment"),
+    (lambda segment: segment != segment.strip(), "has a segment with white space at an end"),
+    (lambda segment: segment.endswith("."), "has a segment that ends with a dot"),
+    (
+        lambda segment: any(unicodedata.category(character) == "Cc" for character in segment),
+        "has a control character",
+    ),
+    (
+        lambda segment: not _FORBIDDEN.isdisjoint(segment),
+        'has one of the characters \\ < > : " | ? *',
+    ),
+    (
+        lambda segment: PurePosixPath(segment).stem.lower() in _RESERVED,
+        "has a segment that Windows reserves for a device",
+    ),
+    (
+        lambda segment: len(segment.encode("utf-8")) > SEGMENT_BYTES,
+        f"has a segment longer than {SEGMENT_BYTES} bytes",
+    ),
+)
 
 
 def collision_key(path: str) -> str:
