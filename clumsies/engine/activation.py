@@ -60,8 +60,8 @@ class SkippedStage(msgspec.Struct, frozen=True):
     reason: str
 
 
-class ActivationResponse(msgspec.Struct, frozen=True):
-    """The answer as it goes over the wire."""
+class ActivationResponse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer as it goes over the wire; `run_id` is left out where no run was stored."""
 
     index_revision: str
     profile: str

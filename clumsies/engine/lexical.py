@@ -7,6 +7,7 @@ quoted string in an OR. Scores are FTS5's BM25 (k1 1.2, b 0.75) turned so that h
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,8 +34,10 @@ _PREFIX_END = "\U0010ffff"
 
 
 def identity_key(text: str) -> str:
-    """The form in which ids, paths, titles and queries are compared: case folded, spaces joined."""
-    return " ".join(text.casefold().split())
+    """The form in which ids, paths, titles and queries are compared: composed, case folded, spaces
+    joined. (Some file systems hand out decomposed names.)"""
+    composed = unicodedata.normalize("NFC", text)
+    return " ".join(unicodedata.normalize("NFC", composed.casefold()).split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,15 +168,19 @@ def search_identity(connection: apsw.Connection, query: str, limit: int) -> list
 
 
 def _identity_searches(key: str) -> list[tuple[int, str, tuple[str, ...]]]:
-    """(grade, SQL condition, bindings) of each way a query may name a resource, best first."""
+    """(grade, SQL condition and order, bindings) of each way to name a resource, best first."""
     searches: list[tuple[int, str, tuple[str, ...]]] = [
-        (0, "id_key = ?", (key,)),
-        (1, "path_key = ?", (key,)),
-        (1, "title_key = ?", (key,)),
+        (0, "id_key = ? ORDER BY resource_id", (key,)),
+        (1, "path_key = ? ORDER BY resource_id", (key,)),
+        (1, "title_key = ? ORDER BY resource_id", (key,)),
     ]
     if len(key) >= MIN_PREFIX_CHARS:
         searches += [
-            (2, f"{column} >= ? AND {column} < ?", (key, key + _PREFIX_END))
+            (
+                2,
+                f"{column} >= ? AND {column} < ? ORDER BY {column}, resource_id",
+                (key, key + _PREFIX_END),
+            )
             for column in ("id_key", "path_key", "title_key")
         ]
     return searches

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clumsies.engine.trace import Candidate
-from clumsies.errors import NotFound
+from clumsies.errors import ModelFailed, NotFound
 from clumsies.models.encoder import TokenVectors
 from clumsies.storage.database import all_rows, first_row, is_storable
 from clumsies.types import ContentHash, Locator, Resource, ResourceId, UnitKey
@@ -63,6 +63,11 @@ def read_vectors(
     )
     ids = np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows))
     data = b"".join(row[1] for row in rows)
+    if any(len(row[1]) != 4 * dimensions for row in rows):
+        raise ModelFailed(
+            "search_vector_corrupt",
+            "A stored vector has a wrong size; delete the index and index again.",
+        )
     vectors = np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False)
     return ids, vectors.reshape(len(rows), dimensions)
 

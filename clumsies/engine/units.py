@@ -28,6 +28,8 @@ MINIMUM_TOKENS = 64
 """Text is left at least this much room, whatever path and headings cost."""
 CONTEXT_LINE_CHARS = 240
 """A path or heading path longer than this keeps its end in a model input."""
+HEADING_CHARS = 500
+"""More is no heading to read, and the patterns below may take time quadratic in it."""
 _SPACE = b" \t\r\n\x0b\x0c"
 
 
@@ -309,8 +311,11 @@ _MARKUP = (
 
 
 def heading_text(raw: str) -> str:
-    """A heading as a person reads it: links, code marks, emphasis, tags and anchors gone."""
-    text = raw
+    """A heading as a person reads it: links, code marks, emphasis, tags and anchors gone.
+
+    What is longer than HEADING_CHARS is cut there.
+    """
+    text = raw[:HEADING_CHARS]
     for pattern, replacement in _MARKUP:
         text = pattern.sub(replacement, text)
     return text.strip()

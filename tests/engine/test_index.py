@@ -12,7 +12,15 @@ from clumsies.engine import commit
 from clumsies.engine.index import DATABASE_NAME, LINEAGE_LENGTH
 from clumsies.engine.pipeline import Engine
 from clumsies.engine.plan import Progress
-from clumsies.errors import ClumsiesError, IndexFailed, InvalidRequest, IoFailed, NotFound, NotReady
+from clumsies.errors import (
+    ClumsiesError,
+    IndexFailed,
+    InvalidRequest,
+    IoFailed,
+    ModelFailed,
+    NotFound,
+    NotReady,
+)
 from clumsies.storage.database import all_rows, connect, only_row
 from clumsies.types import Resource, ResourceId
 from tests.engine.contents import contents, count, ranked
@@ -446,6 +454,17 @@ def test_a_damaged_index_says_so_and_can_be_discarded(
         engine.index([resource(i) for i in range(20)])
         assert found(engine, mark(7)) == ["r7/root/0/0"]
         assert engine.verify() == []
+
+
+def test_a_stored_vector_of_a_wrong_size_is_named(tmp_path: Path, models: ArithmeticModels) -> None:
+    with open_engine(tmp_path / "index", models) as engine:
+        engine.index([resource(i) for i in range(3)])
+        connection = connect(tmp_path / "index" / DATABASE_NAME)
+        connection.execute("UPDATE vectors SET vector = x'00' WHERE vector_id = 2")
+        connection.close()
+        with pytest.raises(ModelFailed) as caught:
+            engine.activate(mark(1))
+        assert caught.value.code == "search_vector_corrupt"
 
 
 def test_an_empty_file_is_a_new_index(tmp_path: Path, models: ArithmeticModels) -> None:

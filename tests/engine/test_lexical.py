@@ -301,6 +301,19 @@ def test_identity_gives_the_leading_units_alone(tmp_path: Path) -> None:
 
 def test_identity_key_folds_case_and_spaces() -> None:
     assert identity_key("  Straße\n A ") == identity_key("STRASSE a") == "strasse a"
+    assert identity_key("Mu\u0308ller") == identity_key("MÜLLER") == "müller"
+
+
+def test_identity_does_not_depend_on_the_order_of_indexing(tmp_path: Path) -> None:
+    """More resources of one name than are looked at: the same ones are, however they came."""
+    same = [resource(f"n/{i:03d}.md", "# Overview\n\ntext") for i in range(90)]
+    found = []
+    for name, resources in (("forth", same), ("back", same[::-1])):
+        with indexed(tmp_path / name, resources) as connection:
+            found.append([hit.unit_key for hit in search_identity(connection, "overview", 60)])
+            found.append([hit.unit_key for hit in search_identity(connection, "over", 60)])
+    assert found[0] == found[1] == found[2] == found[3]
+    assert len(found[0]) == 60
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from clumsies.engine.activation import Budget
+from clumsies.engine.blend import sigmoid
 from clumsies.engine.pipeline import MAX_QUERY_CHARS, Answer, Engine, profile_named
 from clumsies.engine.ranking import RERANK_LIMIT
 from clumsies.engine.state import decode_state
@@ -21,7 +23,7 @@ from clumsies.models.manifest import COMPACT
 from clumsies.models.runtime import ModelRuntime
 from clumsies.types import Resource, ResourceId, content_hash
 from tests.engine.contents import ranked
-from tests.engine.fake_models import ArithmeticModels, open_engine
+from tests.engine.fake_models import ArithmeticModels, arithmetic_profile, open_engine
 from tests.engine.test_lexical import SYNTAX
 
 MEMORY = {
@@ -189,7 +191,6 @@ def test_the_wire_form_of_an_answer(engine: Engine) -> None:
         "fragments": [fragment],
         "removed": [],
         "skipped": [],
-        "run_id": None,
     }
     assert fragment == {
         "action": "add",
@@ -290,6 +291,39 @@ def test_an_identity_is_above_all_others_however_many_there_are(
     assert scores == sorted(scores, reverse=True)
 
 
+def test_a_reranker_may_make_the_order_alone(tmp_path: Path) -> None:
+    """As `multilingual` does: every script is read, no late pass, and the floor ends the answer."""
+    profile = replace(
+        arithmetic_profile("alone"),
+        final_order="reranker",
+        blend_weights=(),
+        late_pass=False,
+        scripts=frozenset(),
+        relevance_floor=0.5,
+    )
+    models = ArithmeticModels(profile)
+    with open_engine(tmp_path, models) as engine:
+        engine.index(RESOURCES)
+        answer = engine.activate("restore the snapshot of a backup 重跑")
+        named = engine.activate("rules/money.md").trace.candidates
+    models.close()
+    assert answer.response.skipped == ()
+    candidates = answer.trace.candidates
+    logits = [c.reranker_logit for c in candidates if c.reranker_logit is not None]
+    assert len(logits) == len(MEMORY)
+    assert logits == sorted(logits, reverse=True)
+    assert [c.reranker_rank for c in candidates] == [c.final_rank for c in candidates]
+    assert all(c.late_score is None for c in candidates)
+    reasons = [c.exclusion_reason for c in candidates]
+    assert reasons[0] == "selected"
+    assert set(reasons[reasons.index("below_relevance") :]) == {"below_relevance"}
+    for candidate in candidates:
+        assert (candidate.relevance or 0.0) == pytest.approx(
+            sigmoid(candidate.reranker_logit or 0.0)
+        )
+    assert (named[0].path, named[0].identity) == ("rules/money.md", "equal")
+
+
 def test_load(arithmetic: Engine) -> None:
     by_path, by_id = arithmetic.load(["rules/money.md", "id:deploy/staging", "id:rules/money"])
     assert (by_path.resource_id, by_id.path) == ("id:rules/money", "deploy/staging.md")
@@ -349,10 +383,10 @@ def test_a_deadline_that_passes_while_a_model_works(tmp_path: Path) -> None:
     stuck.close()
 
 
-def test_a_deadline_that_passes_in_the_reranker(
+def test_a_deadline_that_passes_while_others_have_the_pool(
     tmp_path: Path, compact_models: ModelRuntime
 ) -> None:
-    """The pool gives up what has not begun; the next query is answered as ever."""
+    """What has not begun is given up; the next query is answered as ever."""
     pool, rest = compact_models.pool, threading.Event()
     with Engine.open(tmp_path, models=compact_models) as engine:
         engine.index(RESOURCES[:3])

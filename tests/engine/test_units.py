@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from clumsies.engine.units import (
     HARD_LIMIT_TOKENS,
+    HEADING_CHARS,
     OVERLAP_TOKENS,
     TARGET_TOKENS,
     InputBudget,
@@ -310,6 +311,16 @@ def test_title(content: str, path: str, title: str) -> None:
 )
 def test_heading_text(raw: str, text: str) -> None:
     assert heading_text(raw) == text
+
+
+@pytest.mark.parametrize("mark", ["![", "<!--", "{#", " ", "<a", "[a]("])
+def test_a_heading_without_end_takes_no_time_without_end(mark: str) -> None:
+    """Patterns over the whole line would take minutes."""
+    content = f"# {mark * 50_000}b\n\ntext"
+    assert len(title_of(resource(content))) <= HEADING_CHARS
+    assert all(
+        len(text) <= HEADING_CHARS for unit in units_of(content) for text in unit.heading_path
+    )
 
 
 def test_a_long_section_is_cut_at_block_ends() -> None:
