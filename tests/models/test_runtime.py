@@ -99,8 +99,9 @@ def unit(vector: np.ndarray) -> np.ndarray:
 
 def expected_logit(ids: list[int]) -> float:
     words = range(len(tiny.SPECIAL), len(tiny.SPECIAL) + len(tiny.WORDS))
-    pairs = sum(ids.count(token) - 1 for token in ids if token in words) / 2
-    return tiny.FLOOR_LOGIT + pairs
+    end = ids.index(EOS)
+    found = [token for token in ids[:end] if token in words and token in ids[end:]]
+    return tiny.FLOOR_LOGIT + tiny.WORD_LOGIT * len(found)
 
 
 # The embedder
@@ -198,7 +199,7 @@ def test_the_definitions_own_cutting_and_padding_are_off(tmp_path: Path) -> None
     assert tokenizer.count(many("release", 100)) == 100
 
 
-@pytest.mark.parametrize("name", ["<s>", "</s>", "<pad>", "</s>", "a</s>b<s>", "</s></s>"])
+@pytest.mark.parametrize("name", ["<s>", "</s>", "<pad>", "a</s>b<s>", "</s></s>"])
 def test_special_tokens_in_user_text_are_plain_text(tmp_path: Path, name: str) -> None:
     tokenizer = tokenizer_at(tmp_path)
     text = f"undo {name} release"

@@ -2,8 +2,8 @@
 
 The tokenizer is of XLM-RoBERTa's kind: Unigram, `<s> A </s>` and `<s> A </s></s> B </s>`, all
 segments 0. The embedder gives a random but fixed vector a token, so that texts which share words
-are near; the reranker counts words that a pair repeats. Both refuse a sequence of more than
-POSITIONS tokens, as the real graphs do.
+are near; the reranker counts the query's words that the document has. Both refuse a sequence of
+more than POSITIONS tokens, as the real graphs do.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ POSITIONS = 512
 DIMENSIONS = 384
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 BOS, PAD, EOS, UNKNOWN = range(4)
-WORDS = (
-    "a after amounts and are back balancer before build cluster customers deploy depot engineer "
-    "floating for how image integers is log money never numbers of parcels passage point previous "
-    "prices production query release roll rollback staging tag the to undo use wait we what where "
-    "write"
-).split()
+_VOCABULARY = """
+a after amounts and are back balancer before build cluster customers deploy depot
+engineer floating for how image integers is log money never numbers of parcels passage
+point previous prices production query release roll rollback staging tag the to undo use
+wait we what where write
+"""
+WORDS = _VOCABULARY.split()
 CHARACTERS = "▁abcdefghijklmnopqrstuvwxyz0123456789.,:;!?#>/-_<()'\"文件重跑对账任务"
 FLOOR_LOGIT = -6.0
-"""Of a pair that repeats no word: below the profile's relevance floor."""
+"""Of a pair without a common word: below the profile's relevance floor; one word is above it."""
+WORD_LOGIT = 2.0
 
 EmbedderFault = Literal["nan", "infinite", "zero", "narrow", "pooled", "short"]
 RerankerFault = Literal["nan", "two"]
@@ -127,27 +129,27 @@ def _faulty(states: str, fault: EmbedderFault | None) -> list[onnx.NodeProto]:
 
 
 def reranker_onnx(*, fault: RerankerFault | None = None) -> bytes:
-    """`logits` (b, 1): FLOOR_LOGIT, and one more for every two places that hold one word."""
+    """`logits` (b, 1): FLOOR_LOGIT, and WORD_LOGIT for each query word that the document has."""
     weights = np.zeros(vocabulary_size(), np.float32)
-    weights[len(SPECIAL) : len(SPECIAL) + len(WORDS)] = 1.0
+    weights[len(SPECIAL) : len(SPECIAL) + len(WORDS)] = WORD_LOGIT
     nodes = [
         *_positions(),
+        *_query_places(),
         helper.make_node("Unsqueeze", ["input_ids", "last_axis"], ["down"]),
         helper.make_node("Unsqueeze", ["input_ids", "one"], ["across"]),
         helper.make_node("Equal", ["down", "across"], ["same"]),
         helper.make_node("Cast", ["same"], ["same_float"], to=TensorProto.FLOAT),
-        helper.make_node("ReduceSum", ["same_float", "last_axis"], ["times"], keepdims=0),
-        helper.make_node("Sub", ["times", "single"], ["repeats"]),
+        helper.make_node("Unsqueeze", ["in_document", "one"], ["document_across"]),
+        helper.make_node("Mul", ["same_float", "document_across"], ["found"]),
+        helper.make_node("ReduceMax", ["found"], ["occurs"], axes=[2], keepdims=0),
         helper.make_node("Gather", ["weights", "input_ids"], ["weight"]),
-        helper.make_node("Mul", ["repeats", "weight"], ["counted"]),
-        helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", ["counted", "mask"], ["masked"]),
+        helper.make_node("Mul", ["occurs", "weight"], ["weighted"]),
+        helper.make_node("Mul", ["weighted", "in_query"], ["counted"]),
         helper.make_node("Squeeze", ["position_states", "one"], ["flat_positions"]),
         helper.make_node("Mul", ["flat_positions", "small"], ["nudges"]),
-        helper.make_node("Add", ["masked", "nudges"], ["placed"]),
-        helper.make_node("ReduceSum", ["placed", "one"], ["pairs"], keepdims=1),
-        helper.make_node("Mul", ["pairs", "half"], ["found"]),
-        helper.make_node("Add", ["found", "floor"], ["logit"]),
+        helper.make_node("Add", ["counted", "nudges"], ["placed"]),
+        helper.make_node("ReduceSum", ["placed", "one"], ["words"], keepdims=1),
+        helper.make_node("Add", ["words", "floor"], ["logit"]),
     ]
     output = ["logits"]
     if fault == "two":
@@ -158,13 +160,29 @@ def reranker_onnx(*, fault: RerankerFault | None = None) -> bytes:
         "weights": weights,
         "last_axis": np.array([2], dtype=np.int64),
         "one": np.array([1], dtype=np.int64),
-        "single": np.array(1.0, np.float32),
+        "end": np.array(EOS, np.int64),
+        "second_axis": np.array(1, np.int64),
+        "nought": np.array(0, np.int64),
         "small": np.array(1e-6, np.float32),
-        "half": np.array(0.5, np.float32),
         "floor": np.array(FLOOR_LOGIT, np.float32),
         "bad": np.array(np.nan if fault == "nan" else 0.0, np.float32),
     }
     return _model(nodes, ["input_ids", "attention_mask"], "logits", constants)
+
+
+def _query_places() -> list[onnx.NodeProto]:
+    """`in_query` and `in_document` (b, l), 1.0 before the first end mark and after it."""
+    return [
+        helper.make_node("Equal", ["input_ids", "end"], ["ends"]),
+        helper.make_node("Cast", ["ends"], ["end_counts"], to=TensorProto.INT64),
+        helper.make_node("CumSum", ["end_counts", "second_axis"], ["ends_so_far"]),
+        helper.make_node("Equal", ["ends_so_far", "nought"], ["before"]),
+        helper.make_node("Not", ["before"], ["after"]),
+        helper.make_node("Cast", ["before"], ["in_query"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["after"], ["unmasked"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["unmasked", "mask"], ["in_document"]),
+    ]
 
 
 def _positions() -> list[onnx.NodeProto]:
