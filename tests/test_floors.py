@@ -25,8 +25,7 @@ FLOORS = {
     "files": 1,
     "logs": 1,
     "_native": 1,
-    "daemon.wire": 1,
-    "daemon.client": 1,
+    "daemon client": 1,
     "models": 2,
     "storage": 2,
     "engine": 3,
@@ -42,7 +41,10 @@ FLOORS = {
 }
 """Of every part of the package. A part may import from itself and from lower floors."""
 
-MAY_IMPORT = {"agent": {"daemon.wire", "daemon.client"}, "console": {"daemon"}}
+DAEMON_CLIENT = ("daemon.wire", "daemon.client")
+"""The half of `daemon` that small processes load: a part of its own."""
+
+MAY_IMPORT = {"agent": {"daemon client"}, "console": {"daemon client", "daemon"}}
 """Parts that are kept to these above floor 1."""
 
 OWNERS = {
@@ -120,11 +122,10 @@ def _runs_at_import(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def part_of(module: str) -> str:
-    """`engine` for clumsies.engine.units; the light half of `daemon` is a part of its own."""
+    """`engine` for clumsies.engine.units."""
     inner = module.removeprefix("clumsies.")
-    for light in ("daemon.wire", "daemon.client"):
-        if inner == light or inner.startswith(f"{light}."):
-            return light
+    if inner.startswith(DAEMON_CLIENT):
+        return "daemon client"
     return inner.split(".")[0]
 
 
