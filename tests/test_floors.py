@@ -48,7 +48,8 @@ MAY_IMPORT = {"agent": {"daemon client"}, "console": {"daemon client", "daemon"}
 """Parts that are kept to these above floor 1."""
 
 OWNERS = {
-    "apsw": ("clumsies.storage", "clumsies.engine"),
+    # The index jobs only name the type of a connection.
+    "apsw": ("clumsies.storage", "clumsies.engine", "clumsies.memory.index_jobs"),
     "usearch": ("clumsies.engine.hnsw_graph",),
     "onnxruntime": ("clumsies.models",),
     "tokenizers": ("clumsies.models",),
