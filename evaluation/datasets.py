@@ -32,9 +32,6 @@ DATA_DIRECTORY = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 PathStyle = Literal["neutral", "id"]
 
-# Letters that spell no words and no stop words, so that a neutral path matches no query.
-_PATH_LETTERS = "bcdfgjkmnpqrvwxz"
-_PATH_LENGTH = 5
 _SLUG_LENGTH = 60
 
 
@@ -246,7 +243,8 @@ def resources_of(
     """Each document as a resource, beside its document id; keyed by resource id, in order.
 
     The resource id is the document's number, so that it says nothing about the text. `neutral`
-    paths are codes without meaning; `id` paths spell the document id, as a file name would.
+    paths are numbers, of which the engine tells its models nothing; `id` paths spell the document
+    id, as a file name would.
     """
     mapped: dict[ResourceId, tuple[Resource, str]] = {}
     for number, document in enumerate(documents):
@@ -258,21 +256,21 @@ def resources_of(
 
 
 def content_of(document: Document) -> str:
-    """The Markdown of a document: its title as a heading, unless the text already says it."""
+    """The Markdown of a document: its title as a heading, unless the text's first words are it."""
     title = " ".join(document.title.split())
-    if not title or " ".join(document.text.split()).startswith(title):
+    if not title:
+        return document.text
+    first, _, rest = document.text.lstrip().partition("\n")
+    if " ".join(first.split()) == title:
+        return f"# {title}\n\n{rest.lstrip()}"
+    if " ".join(document.text.split()).startswith(title):
         return document.text
     return f"# {title}\n\n{document.text}"
 
 
 def _path_of(number: int, document_id: str, style: PathStyle) -> str:
-    code = ""
-    rest = number
-    for _ in range(_PATH_LENGTH):
-        rest, digit = divmod(rest, len(_PATH_LETTERS))
-        code = _PATH_LETTERS[digit] + code
     if style == "neutral":
-        return f"{code}.md"
+        return f"{number:06d}.md"
     kept = "".join(letter if letter.isalnum() else "-" for letter in document_id)
     slug = "-".join(part for part in kept.split("-") if part)[-_SLUG_LENGTH:].strip("-")
-    return f"{slug}-{code}.md" if slug else f"{code}.md"
+    return f"{slug}-{number:06d}.md" if slug else f"{number:06d}.md"

@@ -51,7 +51,7 @@ from clumsies.engine.trace import Trace
 from clumsies.engine.units import CHUNKER_VERSION, PARSER_VERSION
 from clumsies.engine.vectors import ANN_THRESHOLD
 from clumsies.errors import InvalidRequest, NotReady
-from clumsies.models.manifest import PROFILES, Profile
+from clumsies.models.manifest import Profile, profile_named
 from clumsies.models.runtime import ModelRuntime
 from clumsies.storage.database import is_storable
 from clumsies.types import ContentHash, Resource
@@ -85,16 +85,6 @@ class LoadedResource:
 
 def _no_progress(_progress: Progress) -> None:
     """The callback of a caller that does not want to know."""
-
-
-def profile_named(name: str) -> Profile:
-    """The pinned profile; raises InvalidRequest that lists the names there are."""
-    if name not in PROFILES:
-        raise InvalidRequest(
-            "invalid_request",
-            f"There is no model profile {name!r}; choose one of {', '.join(sorted(PROFILES))}.",
-        )
-    return PROFILES[name]
 
 
 class Engine:

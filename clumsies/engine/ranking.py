@@ -234,6 +234,7 @@ class Ranker:
             return self._lexical_order(query, fused)
         fused = self._equal_first(query, fused)
         head, tail = fused, []
+        self._write_cosines(query, fused)
         if self._profile.late_pass:
             with query.timed("late_us"):
                 head, tail = self._late_pass(query, fused[:LATE_LIMIT]), fused[LATE_LIMIT:]
@@ -281,7 +282,7 @@ class Ranker:
         return coverage(query.terms, [candidate.path, *candidate.heading_path, candidate.text])
 
     def _late_pass(self, query: _Query, rows: list[int]) -> list[int]:
-        """The rows by the blend of BM25, vector and late interaction: who the reranker sees."""
+        """The rows by the profile's first-pass blend: who the reranker sees first."""
         assert query.embedding is not None
         tokens = self._token_vectors(query, rows)
         scores = max_sim(query.embedding.tokens, [tokens[rowid] for rowid in rows])
@@ -292,7 +293,7 @@ class Ranker:
         )
         for rank, rowid in enumerate(ranked, 1):
             query.by_row[rowid].late_rank = rank
-        blend = blended(self._stages(query, rows), self._profile.blend_weights)
+        blend = blended(self._stages(query, rows), self._profile.first_pass_weights)
         order = dict(zip(rows, blend.tolist(), strict=True))
         return sorted(rows, key=lambda r: (-order[r], self._tie(query, r)))
 
@@ -321,12 +322,13 @@ class Ranker:
         logits = self._models.reranker.score(
             query.text, documents, self._models.pool, query.deadline.remaining_s()
         )
-        vectors = self._cosines(query, rows)
-        for rowid, logit, vector in zip(rows, logits.tolist(), vectors, strict=True):
+        for rowid, logit in zip(rows, logits.tolist(), strict=True):
             candidate = query.by_row[rowid]
             candidate.reranker_logit = logit
             candidate.coverage = self._coverage(query, candidate)
-            evidence = Evidence(candidate.coverage, vector, candidate.late_score, logit)
+            evidence = Evidence(
+                candidate.coverage, candidate.vector_score, candidate.late_score, logit
+            )
             candidate.relevance = relevance(self._profile, evidence)
         ranked = sorted(
             rows, key=lambda r: (-(query.by_row[r].reranker_logit or 0.0), self._tie(query, r))
@@ -359,7 +361,8 @@ class Ranker:
         candidates = [query.by_row[rowid] for rowid in rows]
         stages: dict[BlendStage, Sequence[float]] = {
             "bm25": [candidate.bm25_score or 0.0 for candidate in candidates],
-            "vector": self._cosines(query, rows),
+            "vector": [candidate.vector_score or 0.0 for candidate in candidates],
+            "rrf": [candidate.rrf_score or 0.0 for candidate in candidates],
         }
         late = [c.late_score for c in candidates if c.late_score is not None]
         if len(late) == len(rows):
@@ -369,11 +372,13 @@ class Ranker:
             stages["reranker"] = logits
         return stages
 
-    def _cosines(self, query: _Query, rows: list[int]) -> list[float]:
+    def _write_cosines(self, query: _Query, rows: list[int]) -> None:
+        """Give every row its cosine, also those the vector search did not return."""
         assert query.embedding is not None
         ids = np.asarray(rows, dtype=np.int64)
-        scores: list[float] = query.vectors.scores(query.embedding.vector, ids).tolist()
-        return scores
+        scores = query.vectors.scores(query.embedding.vector, ids).tolist()
+        for rowid, score in zip(rows, scores, strict=True):
+            query.by_row[rowid].vector_score = score
 
     def _tie(self, query: _Query, rowid: int) -> tuple[float, str]:
         candidate = query.by_row[rowid]

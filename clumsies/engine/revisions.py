@@ -20,7 +20,7 @@ __all__ = [
     "vector_input_hash",
 ]
 
-VECTOR_INPUT_VERSION = "search-passage.v1"
+VECTOR_INPUT_VERSION = "search-passage.v2"
 RANKING_PROFILE = "agent_activation.v2"
 
 

@@ -30,6 +30,7 @@ CONTEXT_LINE_CHARS = 240
 """A path or heading path longer than this keeps its end in a model input."""
 HEADING_CHARS = 500
 """More is no heading to read, and the patterns below may take time quadratic in it."""
+_WORDED = re.compile(r"[^\W\d_]")
 _SPACE = b" \t\r\n\x0b\x0c"
 
 
@@ -66,8 +67,13 @@ class _Range:
 
 
 def context_lines(path: str, heading_path: Sequence[str]) -> str:
-    """The two lines that stand above a unit's text in every model input."""
-    return f"{path[-CONTEXT_LINE_CHARS:]}\n{' > '.join(heading_path)[-CONTEXT_LINE_CHARS:]}\n"
+    """The two lines that stand above a unit's text in every model input.
+
+    A path without a letter before its suffix (`0042.md`, `2024/05/01.md`) says nothing a model
+    understands, and takes its place in the vector; its line stays blank.
+    """
+    shown = path[-CONTEXT_LINE_CHARS:] if _WORDED.search(path.rpartition(".")[0] or path) else ""
+    return f"{shown}\n{' > '.join(heading_path)[-CONTEXT_LINE_CHARS:]}\n"
 
 
 def model_text(path: str, heading_path: Sequence[str], text: str) -> str:

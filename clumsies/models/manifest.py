@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from clumsies.errors import InvalidRequest
+
 HUB_ENDPOINT = "https://huggingface.co"
 
 Role = Literal["embedder", "reranker"]
 Pooling = Literal["mean", "cls"]
 FinalOrder = Literal["reranker", "blend"]
-BlendStage = Literal["bm25", "vector", "late", "reranker"]
+BlendStage = Literal["bm25", "vector", "rrf", "late", "reranker"]
 
 MODEL_SUFFIX = ".onnx"
 TOKENIZER_FILE = "tokenizer.json"
@@ -68,8 +70,9 @@ class Profile:
     trained on; empty means all of them. `relevance_calibration` is (intercept, logit, late, vector,
     coverage), the coefficients of `engine.relevance`; `lexical_calibration` (intercept, coverage)
     those of a query that no model of the profile can read; `relevance_floor` is compared with the
-    probability they give. `blend_weights` are the weights of the standardised stage scores, empty
-    where the reranker alone makes the final order. `packaged` files come with the package.
+    probability they give. `first_pass_weights` and `blend_weights` weigh standardised stage scores:
+    for the choice of what the reranker sees, and for the final order; empty where there is no first
+    pass, and where the reranker alone makes the order. `packaged` files come with the package.
     """
 
     name: str
@@ -87,6 +90,7 @@ class Profile:
     scripts: frozenset[str]
     rrf_k: int
     final_order: FinalOrder
+    first_pass_weights: tuple[tuple[BlendStage, float], ...]
     blend_weights: tuple[tuple[BlendStage, float], ...]
     late_pass: bool
     packaged: bool
@@ -217,6 +221,7 @@ MULTILINGUAL = Profile(
     scripts=frozenset(),
     rrf_k=10,
     final_order="reranker",
+    first_pass_weights=(),
     blend_weights=(),
     late_pass=False,
     packaged=False,
@@ -277,7 +282,8 @@ COMPACT = Profile(
     scripts=frozenset({"latin"}),
     rrf_k=10,
     final_order="blend",
-    blend_weights=(("bm25", 1.0), ("vector", 1.0), ("late", 1.0), ("reranker", 1.0)),
+    first_pass_weights=(("bm25", 1.0), ("vector", 1.0), ("rrf", 1.0), ("late", 1.0)),
+    blend_weights=(("bm25", 1.0), ("rrf", 1.0), ("late", 1.0), ("reranker", 1.0)),
     late_pass=True,
     packaged=True,
     cpu_note="Any 64-bit processor.",
@@ -285,3 +291,13 @@ COMPACT = Profile(
 
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in (MULTILINGUAL, COMPACT)}
 DEFAULT_PROFILE = MULTILINGUAL.name
+
+
+def profile_named(name: str) -> Profile:
+    """The pinned profile; raises InvalidRequest that lists the names there are."""
+    if name not in PROFILES:
+        raise InvalidRequest(
+            "invalid_request",
+            f"There is no model profile {name!r}; choose one of {', '.join(sorted(PROFILES))}.",
+        )
+    return PROFILES[name]

@@ -29,25 +29,25 @@ def test_versions() -> None:
     assert PARSER_VERSION == "markdown-units.v1"
     assert CHUNKER_VERSION == "markdown-chunker.v1"
     assert TERMS_VERSION == "search-terms.v1"
-    assert VECTOR_INPUT_VERSION == "search-passage.v1"
+    assert VECTOR_INPUT_VERSION == "search-passage.v2"
     assert RANKING_PROFILE == "agent_activation.v2"
 
 
 def test_vector_input_hash() -> None:
     found = vector_input_hash("model@1", 384, "a.md\nTop > Übersicht\ntext")
-    expected = "search-passage.v1\0model@1\x00384\0a.md\nTop > Übersicht\ntext\0"
+    expected = "search-passage.v2\0model@1\x00384\0a.md\nTop > Übersicht\ntext\0"
     assert found == "vector_" + sha256(expected.encode("utf-8"))
-    assert found == "vector_e8f02595e8ffd128e9f5b2ad5afc5463bc4090a27ab0c2011ecfe5b103eb905c"
+    assert found == "vector_b1750e28933547cd991f4ac9363c5c92ec23c375baf3a7f8d6ec2ddf4a3167d8"
 
 
 def test_index_revision() -> None:
     found = index_revision("sha256:ab", "model@1", 384)
     expected = (
         b"sha256:ab\0markdown-units.v1\0markdown-chunker.v1\0search-terms.v1\0model@1\0"
-        b"search-passage.v1\0" + (384).to_bytes(8, "little")
+        b"search-passage.v2\0" + (384).to_bytes(8, "little")
     )
     assert found == "search_" + sha256(expected)
-    assert found == "search_37d7f9eb53ce39de4683bd31d17a6b207c809b3b995c5ae48e1a46c91d78a6f7"
+    assert found == "search_f6e949de7196787b64766ba799093f04b284aae0881e9162a0ddcec324ca469d"
 
 
 def test_effective_hash() -> None:
@@ -84,6 +84,8 @@ def test_content_hash() -> None:
 def test_model_text_is_three_lines() -> None:
     assert model_text("a.md", ("Top", "Next"), "text\nmore") == "a.md\nTop > Next\ntext\nmore"
     assert model_text("a.md", (), "text") == "a.md\n\ntext"
+    assert model_text("2024/05/0042.md", ("Top",), "text") == "\nTop\ntext"
+    assert model_text("重跑.md", (), "text") == "重跑.md\n\ntext"
     path, headings, end = context_lines("d/" * 400, ("h" * 500,)).split("\n")
     assert (len(path), len(headings), end) == (240, 240, "")
 

@@ -135,6 +135,7 @@ def test_sets_are_found_by_path_and_by_name(write_set: WriteSet) -> None:
     [
         ("Retries", "Wait, then double.", "# Retries\n\nWait, then double."),
         ("Retries", "Retries wait.", "Retries wait."),
+        ("Retries", "Retries\n\n\nWait, then double.", "# Retries\n\nWait, then double."),
         ("Two  words", "\n Two\nwords stand here", "\n Two\nwords stand here"),
         ("Two\nlines", "x", "# Two lines\n\nx"),
         ("", "text", "text"),
