@@ -48,8 +48,7 @@ MAY_IMPORT = {"agent": {"daemon client"}, "console": {"daemon client", "daemon"}
 """Parts that are kept to these above floor 1."""
 
 OWNERS = {
-    # The index jobs only name the type of a connection.
-    "apsw": ("clumsies.storage", "clumsies.engine", "clumsies.memory.index_jobs"),
+    "apsw": ("clumsies.storage", "clumsies.engine"),
     "usearch": ("clumsies.engine.hnsw_graph",),
     "onnxruntime": ("clumsies.models",),
     "tokenizers": ("clumsies.models",),
@@ -63,6 +62,9 @@ OWNERS = {
     "pathspec": ("clumsies.memory",),
 }
 """Third parties and the only modules, or packages, that may import them."""
+
+TYPES = {"apsw": {"Connection"}}
+"""Names of a third party that are handed on, so that others may write down the type."""
 
 FACADES = {"clumsies", "clumsies.__main__"}
 """The public names and the entry point: they hand on what other parts make."""
@@ -179,9 +181,30 @@ def test_a_third_party_has_one_owner(third_party: str) -> None:
         f"{found.module}:{found.line}"
         for found in IMPORTS
         if found.target.split(".")[0] == third_party
+        and _uses(found.module, third_party) - TYPES.get(third_party, set())
         and not any(found.module == o or found.module.startswith(f"{o}.") for o in owners)
     ]
     assert wrong == []
+
+
+def _uses(module: str, third_party: str) -> set[str]:
+    """Attributes of the third party that the module names; the empty one for `from … import`."""
+    (tree,) = (parsed for name, parsed in PARSED if name == module)
+    attributes = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) == third_party
+    }
+    plain = all(
+        node.names[0].name == third_party
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import) and node.names[0].name.split(".")[0] == third_party
+    )
+    taken = any(
+        isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == third_party
+        for node in ast.walk(tree)
+    )
+    return attributes | ({""} if taken or not plain or not attributes else set())
 
 
 def test_every_third_party_is_known() -> None:
