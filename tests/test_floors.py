@@ -41,7 +41,7 @@ FLOORS = {
 }
 """Of every part of the package. A part may import from itself and from lower floors."""
 
-DAEMON_CLIENT = ("daemon.wire", "daemon.client")
+DAEMON_CLIENT = ("daemon.wire", "daemon.messages", "daemon.contract", "daemon.client")
 """The half of `daemon` that small processes load: a part of its own."""
 
 MAY_IMPORT = {"agent": {"daemon client"}, "console": {"daemon client", "daemon"}}
