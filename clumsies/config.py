@@ -10,13 +10,19 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from clumsies.errors import InvalidRequest
+from clumsies.errors import InvalidRequest, IoFailed
 
 DEFAULT_RESOURCE_LIMIT_BYTES = 8 * 1024 * 1024
 """A larger Markdown file is skipped with a warning: it is data, not memory."""
+_PROFILE_KEY = "model_profile"
+_PROFILE_LINE = re.compile(rf"""\s*["']?{_PROFILE_KEY}["']?\s*=""")
+_TOML_PLACE = re.compile(r"at line (\d+)")
+_TOML_PLACE_WORDS = re.compile(r"\s*\(at [^()]*\)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +72,86 @@ def directories(environ: Mapping[str, str] | None = None) -> Directories:
     )
 
 
+def config_file(environ: Mapping[str, str] | None = None) -> Path:
+    """The file of settings that outlive a shell; it need not be there."""
+    return directories(environ).config / "config.toml"
+
+
 def model_profile(environ: Mapping[str, str] | None = None) -> str | None:
-    """The profile that `CLUMSIES_MODEL_PROFILE` asks for, or None."""
+    """The profile that `CLUMSIES_MODEL_PROFILE`, else `model_profile` in config.toml asks for.
+
+    None where neither does. Raises InvalidRequest("invalid_config") for a file that cannot be
+    understood, IoFailed for one that cannot be read.
+    """
     env = os.environ if environ is None else environ
-    return env.get("CLUMSIES_MODEL_PROFILE") or None
+    named = env.get("CLUMSIES_MODEL_PROFILE")
+    if named:
+        return named
+    path = config_file(env)
+    chosen = parse_config(path, read_config(path)).get(_PROFILE_KEY)
+    if chosen is not None and not (isinstance(chosen, str) and chosen):
+        raise InvalidRequest(
+            "invalid_config",
+            f"`{_PROFILE_KEY}` in {path} is no text; run `clumsies models use PROFILE`.",
+            {"path": str(path)},
+        )
+    return chosen
+
+
+def read_config(path: Path) -> bytes:
+    """The bytes of the settings file, none where there is no file; raises IoFailed."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+    except OSError as error:
+        raise IoFailed(
+            "io_error", f"Cannot read {path}: {error.strerror}. Check its owner and mode."
+        ) from error
+
+
+def parse_config(path: Path, content: bytes) -> dict[str, Any]:
+    """The settings in `content`; raises InvalidRequest that names `path` and the line."""
+    import tomllib  # Not for processes that only need the socket.
+
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        line, reason = content.count(b"\n", 0, error.start) + 1, "not UTF-8"
+    except tomllib.TOMLDecodeError as error:
+        found = _TOML_PLACE.search(str(error))
+        line = int(found[1]) if found else content.rstrip().count(b"\n") + 1
+        reason = _TOML_PLACE_WORDS.sub("", str(error))
+    raise InvalidRequest(
+        "invalid_config",
+        f"{path}, line {line}, cannot be understood ({reason}); correct the line.",
+        {"path": str(path), "line": line},
+    )
+
+
+def with_model_profile(path: Path, content: bytes, name: str) -> bytes:
+    """`content` with `model_profile` set to `name` and every other byte of it kept.
+
+    Raises InvalidRequest for content that cannot be understood, or whose `model_profile` is spread
+    over lines.
+    """
+    wanted = parse_config(path, content) | {_PROFILE_KEY: name}
+    setting = f'{_PROFILE_KEY} = "{name}"\n'
+    lines = content.decode("utf-8").splitlines(keepends=True)
+    # A file's start is always outside tables; a line that looks like the setting may be inside one
+    # or inside a string, so what came out is judged by what it says.
+    places = [i for i, line in enumerate(lines) if _PROFILE_LINE.match(line)]
+    drafts = [[*lines[:i], setting, *lines[i + 1 :]] for i in places]
+    drafts.append([setting, *lines])
+    for draft in map("".join, drafts):
+        with suppress(InvalidRequest):
+            if parse_config(path, draft.encode()) == wanted:
+                return draft.encode()
+    raise InvalidRequest(
+        "invalid_config",
+        f"`{_PROFILE_KEY}` in {path} is spread over lines; write it on one.",
+        {"path": str(path)},
+    )
 
 
 def worker_threads() -> int:
@@ -224,6 +306,24 @@ def daemon_environment(environ: Mapping[str, str] | None = None) -> dict[str, st
     """
     env = os.environ if environ is None else environ
     return {name: value for name, value in env.items() if _HANDED_ON.fullmatch(name)}
+
+
+def service_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """Where this user's service manager reads its units: launchd's on macOS, else systemd's."""
+    env = os.environ if environ is None else environ
+    if sys.platform == "darwin":
+        return _home(env) / "Library" / "LaunchAgents"
+    named = env.get("XDG_CONFIG_HOME", "")
+    base = Path(named) if named.startswith("/") else _home(env) / ".config"
+    return base / "systemd" / "user"
+
+
+def service_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Settings of this program that an installed service has to be given, by variable."""
+    env = os.environ if environ is None else environ
+    return {
+        name: value for name, value in sorted(env.items()) if name.startswith("CLUMSIES_") and value
+    }
 
 
 def _home(env: Mapping[str, str]) -> Path:

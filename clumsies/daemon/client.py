@@ -329,10 +329,13 @@ def ensure_running(
 
 
 def start_detached(command: Sequence[str] | None = None) -> None:
-    """Run `clumsiesd start`, which leaves the daemon in a session of its own and returns."""
+    """Run `clumsiesd start`, which leaves the daemon in a session of its own and returns.
+
+    `-P` keeps the working directory out of the module path: it is somebody's repository.
+    """
     import subprocess
 
-    arguments = command or [sys.executable, "-m", "clumsies.daemon.main", "start"]
+    arguments = command or [sys.executable, "-P", "-m", "clumsies.daemon.main", "start"]
     try:
         subprocess.run(
             arguments,

@@ -20,14 +20,11 @@ import socket
 import struct
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
 from clumsies.errors import ClumsiesError, DaemonFailed, InvalidRequest, from_code
-
-if TYPE_CHECKING:
-    import asyncio
 
 PROTOCOL_REVISION = 1
 """The only number that decides whether a client and a daemon understand each other."""
@@ -99,7 +96,7 @@ def usable_request_id(given: str) -> str:
 
 def encode_frame(body: bytes) -> bytes:
     """Header and body; raises DaemonFailed for a body that no peer would read."""
-    _check_length(len(body))
+    check_length(len(body))
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 
@@ -191,7 +188,7 @@ class FrameBuffer:
         if len(self._bytes) < HEADER_BYTES:
             return None
         length = int.from_bytes(self._bytes[:HEADER_BYTES], "big")
-        _check_length(length)
+        check_length(length)
         end = HEADER_BYTES + length
         if len(self._bytes) < end:
             return None
@@ -203,27 +200,6 @@ class FrameBuffer:
     def torn(self) -> bool:
         """Whether a frame has begun and not ended."""
         return bool(self._bytes)
-
-
-async def read_header(reader: asyncio.StreamReader) -> int | None:
-    """The next body's length, or None at a clean end; raises DaemonFailed when torn or too long."""
-    try:
-        header = await reader.readexactly(HEADER_BYTES)
-    except EOFError as error:
-        if getattr(error, "partial", b""):
-            raise torn_frame() from error
-        return None
-    length = int.from_bytes(header, "big")
-    _check_length(length)
-    return length
-
-
-async def read_body(reader: asyncio.StreamReader, length: int) -> bytes:
-    """The body that `read_header` announced; raises DaemonFailed when it is torn."""
-    try:
-        return await reader.readexactly(length)
-    except EOFError as error:
-        raise torn_frame() from error
 
 
 def peer_uid(connection: socket.socket) -> int:
@@ -240,7 +216,8 @@ def torn_frame() -> DaemonFailed:
     return DaemonFailed("daemon_ipc_failed", "The connection ended in the middle of a frame.")
 
 
-def _check_length(length: int) -> None:
+def check_length(length: int) -> None:
+    """Raise DaemonFailed for a body length that no frame has."""
     if not 1 <= length <= MAX_FRAME_BYTES:
         raise DaemonFailed(
             "daemon_ipc_failed",

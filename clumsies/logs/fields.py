@@ -59,6 +59,7 @@ SAFE_FIELDS: Mapping[str, Callable[[object], object]] = {
             "signal",
             "stage",
             "version",
+            "where",
             "worker",
         ),
         _token,
