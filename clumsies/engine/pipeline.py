@@ -51,7 +51,8 @@ from clumsies.engine.trace import Trace
 from clumsies.engine.units import CHUNKER_VERSION, PARSER_VERSION
 from clumsies.engine.vectors import ANN_THRESHOLD
 from clumsies.errors import InvalidRequest, NotReady
-from clumsies.models.manifest import Profile, profile_named
+from clumsies.models.choice import profile_named
+from clumsies.models.manifest import Profile
 from clumsies.models.runtime import ModelRuntime
 from clumsies.storage.database import is_storable
 from clumsies.types import ContentHash, Resource

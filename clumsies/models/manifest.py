@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from clumsies.errors import InvalidRequest
-
 HUB_ENDPOINT = "https://huggingface.co"
 
 Role = Literal["embedder", "reranker"]
@@ -291,13 +289,3 @@ COMPACT = Profile(
 
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in (MULTILINGUAL, COMPACT)}
 DEFAULT_PROFILE = MULTILINGUAL.name
-
-
-def profile_named(name: str) -> Profile:
-    """The pinned profile; raises InvalidRequest that lists the names there are."""
-    if name not in PROFILES:
-        raise InvalidRequest(
-            "invalid_request",
-            f"There is no model profile {name!r}; choose one of {', '.join(sorted(PROFILES))}.",
-        )
-    return PROFILES[name]

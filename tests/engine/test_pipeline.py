@@ -14,11 +14,12 @@ import pytest
 
 from clumsies.engine.activation import Budget
 from clumsies.engine.blend import sigmoid
-from clumsies.engine.pipeline import MAX_QUERY_CHARS, Answer, Engine, profile_named
+from clumsies.engine.pipeline import MAX_QUERY_CHARS, Answer, Engine
 from clumsies.engine.ranking import RERANK_LIMIT
 from clumsies.engine.state import decode_state
 from clumsies.errors import InvalidRequest, NotFound, NotReady
 from clumsies.models.encoder import Embedding
+from clumsies.models.choice import profile_named
 from clumsies.models.manifest import COMPACT
 from clumsies.models.runtime import ModelRuntime
 from clumsies.types import Resource, ResourceId, content_hash
