@@ -22,6 +22,8 @@ from clumsies.storage.local_database import LocalDatabase
 
 FIRST_RETRY_MS = 250
 LAST_RETRY_MS = 30_000
+_LAST_IN_QUEUE = "(SELECT ifnull(max(queue_order), 0) + 1 FROM index_jobs)"
+"""A project whose builds are superseded again and again stands behind the others each time."""
 JobState = Literal["queued", "building", "ready", "failed"]
 
 _COLUMNS = (
@@ -63,8 +65,10 @@ def request_build(connection: apsw.Connection, project_id: str) -> int:
     A job that failed is tried again at once: the change may be what it needed.
     """
     connection.execute(
-        "INSERT INTO index_jobs(project_id, desired_sequence, state) VALUES (?, 1, 'queued') "
+        "INSERT INTO index_jobs(project_id, desired_sequence, state, queue_order) "
+        f"VALUES (?, 1, 'queued', {_LAST_IN_QUEUE}) "
         "ON CONFLICT (project_id) DO UPDATE SET desired_sequence = desired_sequence + 1, "
+        f"queue_order = CASE state WHEN 'ready' THEN {_LAST_IN_QUEUE} ELSE queue_order END, "
         "state = CASE state WHEN 'building' THEN state ELSE 'queued' END, next_retry_at_ms = NULL",
         (project_id,),
     )
@@ -102,7 +106,7 @@ def _due(connection: apsw.Connection, now_ms: int) -> Claim | None:
         connection,
         "SELECT project_id, desired_sequence FROM index_jobs WHERE state = 'queued' "
         "OR (state = 'failed' AND next_retry_at_ms <= ?) "
-        "ORDER BY attempt, ifnull(next_retry_at_ms, 0), project_id LIMIT 1",
+        "ORDER BY queue_order LIMIT 1",
         (now_ms,),
     )
     return None if row is None else Claim(row[0], row[1])
@@ -114,7 +118,8 @@ def complete(database: LocalDatabase, done: Claim) -> bool:
         connection.execute(
             "UPDATE index_jobs SET completed_sequence = building_sequence, "
             "state = CASE WHEN desired_sequence > building_sequence THEN 'queued' ELSE 'ready' "
-            "END, building_sequence = NULL, attempt = 0, last_error = NULL "
+            f"END, queue_order = {_LAST_IN_QUEUE}, "
+            "building_sequence = NULL, attempt = 0, last_error = NULL "
             "WHERE project_id = ? AND state = 'building' AND building_sequence = ?",
             (done.project_id, done.sequence),
         )

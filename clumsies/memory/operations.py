@@ -15,6 +15,7 @@ import msgspec
 from clumsies.config import DEFAULT_RESOURCE_LIMIT_BYTES
 from clumsies.errors import InvalidRequest
 from clumsies.memory.paths import check_path
+from clumsies.storage.tree_paths import is_cache_component
 
 OperationSource = Literal["desktop", "cli", "mcp_store"]
 Scope = Literal["org", "project"]
@@ -123,6 +124,8 @@ def decode_operation(data: bytes) -> StoreOperation:
 def check_request(request: StoreRequest) -> None:
     """Raise InvalidRequest for what is wrong whatever the memory holds."""
     part = request.op.only()
+    if not is_cache_component(request.project_id):
+        raise _invalid(f"{request.project_id!a} is not a project id; bind the directory first.")
     if isinstance(part, Create):
         check_path(part.path)
         check_content(part.content.content)

@@ -107,6 +107,7 @@ CREATE TABLE index_jobs(
   completed_sequence INTEGER NOT NULL DEFAULT 0,
   state TEXT NOT NULL CHECK (state IN ('queued', 'building', 'ready', 'failed')),
   attempt INTEGER NOT NULL DEFAULT 0, next_retry_at_ms INTEGER, last_error TEXT,
+  queue_order INTEGER NOT NULL,
   CHECK ((state = 'building') = (building_sequence IS NOT NULL)),
   CHECK ((state = 'failed') = (next_retry_at_ms IS NOT NULL))) STRICT, WITHOUT ROWID;
 """

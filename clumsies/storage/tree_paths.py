@@ -77,6 +77,8 @@ _SEGMENT_RULES: tuple[tuple[Callable[[str], bool], str], ...] = (
 
 def collision_key(path: str) -> str:
     """Equal for paths that one file system or another takes for the same."""
+    if path.isascii():
+        return path.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).lower())
 
 
