@@ -40,7 +40,9 @@ def ensure_private_directory(path: Path) -> Path:
     Raises IoFailed where it cannot be made or belongs to someone else.
     """
     try:
-        path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        # `parents=True` would give what is above the mode of the umask.
+        for missing in reversed([each for each in (path, *path.parents) if not each.exists()]):
+            missing.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode) or not stat.S_ISDIR(found.st_mode):
             raise IoFailed("io_error", f"{path} is not a directory of its own; move it away.")

@@ -43,7 +43,8 @@ ProfileOption = Annotated[
     str | None,
     typer.Option(
         "--profile",
-        help="Model profile; default: CLUMSIES_MODEL_PROFILE, else compact (offline).",
+        help="Model profile; default: CLUMSIES_MODEL_PROFILE, else the one that `clumsies models "
+        "use` chose, else compact (offline).",
     ),
 ]
 

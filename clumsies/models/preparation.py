@@ -65,6 +65,8 @@ def _ignore(progress: Progress) -> None:
 class ModelStore:
     """One profile's files below `root`; every method may be called from any thread.
 
+    `directory` is where they are: `root`, or the package's own place for packaged files.
+
     `wait(cancel, seconds)` sleeps between attempts and is true when it was cancelled meanwhile;
     `wall_clock` gives seconds since 1970; `free_space` the free bytes under a path.
     """
@@ -88,8 +90,8 @@ class ModelStore:
         self._wall_clock = wall_clock
         self._wait = wait
         self._free_space = free_space
-        self._directory = packaged_root if profile.packaged else root
-        self._placed = place(profile, self._directory)
+        self.directory = packaged_root if profile.packaged else root
+        self._placed = place(profile, self.directory)
         stamps = root / f"{profile.name}.verified.json" if profile.packaged else None
         self._verdicts = Verdicts(stamps)
         self._lock_path = root / f"{profile.name}.lock"
@@ -110,7 +112,7 @@ class ModelStore:
         """
         artifact = self.profile.artifact(role)
         file = artifact.file(filename)
-        return path_of(self._directory, artifact, file, packaged=self.profile.packaged)
+        return path_of(self.directory, artifact, file, packaged=self.profile.packaged)
 
     def status(self) -> ModelStatus:
         """The state as sizes and the lock tell it; cheap, and the same from every process.
