@@ -7,6 +7,7 @@ same objects, generations and Refs as a Server's.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 import apsw
 import msgspec
 
-from clumsies.errors import InvalidRequest, NotFound, StoreFailed
+from clumsies.errors import Conflict, InvalidRequest, NotFound, StoreFailed
 from clumsies.memory.drafts import random_id
 from clumsies.memory.operations import check_content
 from clumsies.memory.paths import check_path
@@ -98,7 +99,11 @@ class _Edition:
 
 
 class LocalAuthority:
-    """Local projects; one import at a time, by the database's own lock."""
+    """Local projects; any thread may use it, and one import runs at a time.
+
+    A generation is built before the transaction that moves the Refs, so an import, however large,
+    does not hold up a store.
+    """
 
     def __init__(
         self,
@@ -112,6 +117,7 @@ class LocalAuthority:
         self._storage = storage
         self._clock_ns = clock_ns
         self._new_id = new_id
+        self._mutex = threading.Lock()
 
     def create_project(self, name: str) -> LocalProject:
         """A new project with no memory yet, ready to be searched and stored into."""
@@ -164,19 +170,26 @@ class LocalAuthority:
         for text in wanted:
             check_path(text.path)
             check_content(text.content)
-        with self._database.writer() as connection:
-            project = _project(connection, project_id)
-            old = read_ref(connection, project_key(project_id))
-            old_commit_id = old.commit_id if old is not None else None
-            edition = self._edition(connection, project, wanted, remove_others)
-            if not (edition.created or edition.updated or edition.removed):
-                return ImportReport(old_commit_id, unchanged=tuple(edition.unchanged))
-            now_ns = self._clock_ns()
-            organization, payload = self._payloads(connection, project, edition, now_ns)
+        with self._mutex:
+            with self._database.reader() as connection:
+                project = _project(connection, project_id)
+                old = read_ref(connection, project_key(project_id))
+                old_commit_id = old.commit_id if old is not None else None
+                edition = self._edition(connection, project, wanted, remove_others)
+                if not (edition.created or edition.updated or edition.removed):
+                    return ImportReport(old_commit_id, unchanged=tuple(edition.unchanged))
+                now_ns = self._clock_ns()
+                organization, payload = self._payloads(connection, project, edition, now_ns)
             self._install(payload, project_id, old_commit_id)
-            insert_payload(connection, organization)
-            insert_payload(connection, payload)
-            self._move(connection, project, organization.commit, payload.commit, now_ns)
+            with self._database.writer() as connection:
+                if read_ref(connection, project_key(project_id)) != old:
+                    raise Conflict(
+                        "draft_conflict",
+                        "Another process changed the project meanwhile; import again.",
+                    )
+                insert_payload(connection, organization)
+                insert_payload(connection, payload)
+                self._move(connection, project, organization.commit, payload.commit, now_ns)
         return ImportReport(
             payload.commit.commit_id,
             tuple(edition.created),
@@ -319,17 +332,19 @@ class LocalAuthority:
     def restore_generation(self, project_id: str) -> None:
         """Write the installed commit's generation again from the objects: after a cache was
         cleared, or a generation was found missing or corrupt."""
-        with self._database.reader() as connection:
-            ref = require_project_ref(connection, project_id)
-            payload = read_payload(connection, ref.commit_id) if ref.commit_id else None
-        generations = self._generations(project_id)
-        generations.discard(ref.commit_id)
-        generations.install(payload)
+        with self._mutex:
+            with self._database.reader() as connection:
+                ref = require_project_ref(connection, project_id)
+                payload = read_payload(connection, ref.commit_id) if ref.commit_id else None
+            generations = self._generations(project_id)
+            generations.discard(ref.commit_id)
+            generations.install(payload)
 
     def collect_generations(self, project_id: str) -> list[str]:
         """Remove generations that neither the Ref nor a draft's base needs; their names."""
-        with self._database.writer() as connection:  # no import is between building and moving
-            needed = needed_commits(connection, project_id)
+        with self._mutex:  # no import is between building a generation and moving the Ref to it
+            with self._database.reader() as connection:
+                needed = needed_commits(connection, project_id)
             return self._generations(project_id).collect(needed)
 
 
