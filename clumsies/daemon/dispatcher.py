@@ -217,14 +217,14 @@ class _Call:
 
     def __call__(self) -> bytes:
         self.context.cancel.raise_if_cancelled()
-        if not callable(self._handler):
-            raise InvalidRequest(
-                "invalid_request", f"This daemon does not serve {self.method.name}; update it."
-            )
         try:
             payload = msgspec.json.decode(self._request.payload, type=self.method.request)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise undecodable(error, self.method.name) from error
+        if not callable(self._handler):
+            raise InvalidRequest(
+                "invalid_request", f"This daemon does not serve {self.method.name}; update it."
+            )
         answer = self._handler(payload, self.context)
         if not isinstance(answer, self.method.response):
             raise TypeError(f"{self.method.name} answered {type(answer).__name__}")

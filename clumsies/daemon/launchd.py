@@ -79,9 +79,5 @@ class Launchd:
         if self._loaded():
             required(self._run, ["launchctl", "bootout", self._target])
 
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
     def _loaded(self) -> bool:
         return self._run(["launchctl", "print", self._target])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from clumsies.config import DaemonPlaces
@@ -15,16 +18,30 @@ def lock_paths(places: DaemonPlaces) -> tuple[Path, Path]:
     return places.root / "daemon.lock", places.socket.with_suffix(".lock")
 
 
+_RETRY_S = 0.5
+"""A look at the lock (`running_pid`) holds it for an instant; a daemon tries for longer."""
+_POLL_S = 0.02
+
+
 class DaemonLock:
     """Both locks of one daemon. They end with the process, however it ends."""
 
     def __init__(self, places: DaemonPlaces):
         self._root, self._socket = (FileLock(path) for path in lock_paths(places))
 
-    def acquire(self) -> None:
+    def acquire(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         """Take both; raises DaemonFailed("daemon_already_running") naming the holder."""
+        end = clock() + _RETRY_S
         for lock in (self._root, self._socket):
-            if not lock.try_acquire():
+            while not lock.try_acquire():
+                if clock() < end:
+                    sleep(_POLL_S)
+                    continue
                 self.release()
                 pid = _written_pid(lock.path)
                 holder = f"process {pid}" if pid else "another process"
@@ -40,15 +57,22 @@ class DaemonLock:
 
 
 def running_pid(places: DaemonPlaces) -> int | None:
-    """The process that holds the root's lock, or None where no daemon runs."""
+    """The process that holds the root's lock, or None where no daemon runs.
+
+    A shared lock is tried, so that two who look at once do not take each other for a daemon.
+    """
     path = lock_paths(places)[0]
-    if not path.exists():
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
         return None
-    probe = FileLock(path)
-    if probe.try_acquire():
-        probe.release()
-        return None
-    return _written_pid(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _written_pid(path)
+    finally:
+        os.close(descriptor)
+    return None
 
 
 def _write_pid(path: Path) -> None:

@@ -55,7 +55,6 @@ class ServiceManager(Protocol):
     def uninstall(self) -> None: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
-    def restart(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +147,7 @@ class DaemonControl:
 
     def restart(self) -> dict[str, object]:
         """Stop and start; the new daemon's health."""
-        if self._uses_service() and running_pid(self.places) is None:
-            self._manager.restart()
-        else:
-            self.stop()
+        self.stop()
         return self.start()
 
     def status(self) -> DaemonStatus:

@@ -21,6 +21,8 @@ def service_unit(command: list[str], settings: Mapping[str, str], error_log: Pat
 Description=clumsies: team memory for coding agents
 Requires={SOCKET_UNIT}
 After={SOCKET_UNIT}
+StartLimitIntervalSec=60
+StartLimitBurst=5
 
 [Service]
 Type=notify
@@ -29,7 +31,7 @@ ExecStart={" ".join(_quoted(word).replace("$", "$$") for word in command)}
 ExecReload=/bin/kill -HUP $MAINPID
 Restart=on-failure
 RestartSec=2
-TimeoutStartSec=120
+TimeoutStartSec=300
 TimeoutStopSec=30
 UMask=0077
 NoNewPrivileges=yes
@@ -99,9 +101,6 @@ class Systemd:
     def stop(self) -> None:
         """Stop the socket too: it would start the daemon again."""
         required(self._run, [*_SYSTEMCTL, "stop", SOCKET_UNIT, SERVICE_UNIT])
-
-    def restart(self) -> None:
-        required(self._run, [*_SYSTEMCTL, "restart", SERVICE_UNIT])
 
 
 def _specifiers(text: str) -> str:
