@@ -76,7 +76,9 @@ def decode_call(params: Mapping[str, Any]) -> ToolRequest:
     arguments = params.get("arguments", {})
     _refuse_nulls(arguments, "arguments")
     if name == "memory":
-        operation = _Object(arguments, "memory").object("op")
+        outer = _Object(arguments, "memory")
+        operation = outer.object("op")
+        outer.end()
         name, arguments = operation.only_one(("activate", "load", "store"))
     return _DECODERS[name](_Object(arguments, name))
 
