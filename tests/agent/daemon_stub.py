@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import tempfile
@@ -140,7 +139,7 @@ class DaemonStub:
             self._listener.close()
             self._listener = None
         for connection in self._connections:
-            with_suppressed_shutdown(connection)
+            _shut_down(connection)
         for thread in self._threads:
             thread.join(10)
 
@@ -198,7 +197,7 @@ class DaemonStub:
             return failure(error, request.request_id, request.id)
 
 
-def with_suppressed_shutdown(connection: socket.socket) -> None:
+def _shut_down(connection: socket.socket) -> None:
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:
@@ -210,9 +209,3 @@ def _received(connection: socket.socket) -> bytes:
         return connection.recv(65536)
     except OSError:
         return b""
-
-
-def processes_of(parent: int) -> list[int]:
-    """Children of a process, where the platform shows them as files."""
-    children = Path(f"/proc/{parent}/task/{parent}/children")
-    return [int(pid) for pid in children.read_text("ascii").split()] if os.name == "posix" else []
