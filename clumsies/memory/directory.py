@@ -75,7 +75,7 @@ class DirectoryScan:
                 if entry.name not in PASSED_OVER and not _ignored(f"{path}/", rules):
                     yield from self._walk(path, rules)
             elif Path(entry.name).suffix.lower() in MARKDOWN_SUFFIXES and not _ignored(path, rules):
-                resource = self._read(path)
+                resource = self.read(path)
                 if resource is not None:
                     yield resource
 
@@ -90,7 +90,7 @@ class DirectoryScan:
             return []
         return [(f"{prefix}/" if prefix else "", GitIgnoreSpec.from_lines(text.splitlines()))]
 
-    def _read(self, path: str) -> Resource | None:
+    def read(self, path: str) -> Resource | None:
         """The resource at `path`, or None with the reason noted."""
         self.found += 1
         place = self.root / path
@@ -124,6 +124,16 @@ class DirectoryScan:
         self.warnings.append(LeftOut(path or ".", reason))
         if unread:
             self.unread.append(path)
+
+
+def read_file(scan: DirectoryScan, place: Path) -> Iterator[Resource]:
+    """The resource of one file of the scan's own directory, whatever its suffix; what cannot be
+    read is among the scan's warnings. Raises NotFound where there is no such file."""
+    if not place.exists() and not place.is_symlink():
+        raise NotFound("not_found", f"There is no file {place}; check the path.")
+    resource = scan.read(place.name)
+    if resource is not None:
+        yield resource
 
 
 def _check_root(root: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clumsies.config import model_profile
 from clumsies.errors import InvalidRequest
-from clumsies.models.manifest import PROFILES, Profile
+from clumsies.models.manifest import COMPACT, PROFILES, Profile
 
 
 def profile_named(name: str) -> Profile:
@@ -24,3 +24,9 @@ def chosen_profile() -> Profile | None:
     """
     name = model_profile()
     return None if name is None else profile_named(name)
+
+
+def resident_profile() -> Profile:
+    """The profile that is searched with where nothing was chosen: the one that ships, so that a
+    machine without network has the whole product at once."""
+    return chosen_profile() or COMPACT

@@ -1,0 +1,191 @@
+"""Handlers of reading: activate, load, checkout, and the state of cache and index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from clumsies.daemon import messages as m
+from clumsies.daemon.context import Handler, RequestContext
+from clumsies.errors import ClumsiesError, StoreFailed
+from clumsies.memory import index_jobs
+from clumsies.memory.effective import EffectiveView
+from clumsies.memory.refs import project_key, read_ref
+from clumsies.storage.generations import GenerationStore
+from clumsies.storage.object_store import read_commit
+from clumsies.storage.project_storage import LOCAL_AUTHORITY
+
+if TYPE_CHECKING:
+    from clumsies.daemon.service import ResidentService
+
+INDEX_WAIT_S = 20.0
+"""How long an activation waits for a build under way before it says how far that is."""
+_MARGIN_S = 1.0
+_T = TypeVar("_T")
+
+
+class MemoryMethods:
+    def __init__(self, service: ResidentService):
+        self._service = service
+
+    def handlers(self) -> dict[str, Handler]:
+        return {
+            "activate_memory": self.activate,
+            "load_memory": self.load,
+            "project_checkout": self.checkout,
+            "memory_cache": self.cache,
+            "search_index_status": self.index_status,
+            "rebuild_search_index": self.rebuild,
+        }
+
+    def activate(self, request: m.ActivateMemory, context: RequestContext) -> m.Activation:
+        """Ranked fragments of the memory as it is at this moment, drafts included."""
+        view = self._view(request.project_id)
+        self._service.models.require_ready()
+        wait_s = min(INDEX_WAIT_S, context.remaining_s() - _MARGIN_S)
+        with self._service.indexes.current(view, wait_s) as engine:
+            context.cancel.raise_if_cancelled()
+            answer = engine.activate(
+                request.query,
+                state=request.state,
+                deadline_s=max(_MARGIN_S, context.remaining_s() - _MARGIN_S),
+            )
+        return msgspec.convert(msgspec.to_builtins(answer.response), m.Activation)
+
+    def load(self, request: m.LoadMemory, _context: RequestContext) -> m.LoadedMemories:
+        """Whole resources of Effective Memory by id, else by path."""
+        view = self._view(request.project_id)
+        entries = view.require(request.ids)
+        known = request.known_hashes
+        loaded: list[m.LoadedMemory] = []
+        for entry in entries:
+            hashes = {known.get(entry.resource_id), known.get(entry.path)}
+            changed = entry.content_hash not in hashes
+            content = None
+            if changed:
+                with self._service.database.reader() as connection:
+                    content = self._service.effective.content_in(connection, entry)
+            loaded.append(
+                m.LoadedMemory(
+                    resource_id=entry.resource_id,
+                    path=entry.path,
+                    scope=entry.scope,
+                    kind="memory",
+                    content_hash=entry.content_hash,
+                    description=entry.description,
+                    changed=changed,
+                    content=content,
+                )
+            )
+        return m.LoadedMemories(resources=loaded)
+
+    def checkout(self, request: m.OfProject, _context: RequestContext) -> m.ProjectCheckout:
+        """The whole of Effective Memory, and the Ref it stands on."""
+        view = self._view(request.project_id)
+        with self._service.database.reader() as connection:
+            ref = read_ref(connection, project_key(request.project_id))
+            commit = read_commit(connection, view.commit_id) if view.commit_id else None
+        resources = [
+            m.CheckedOutResource(
+                resource_id=resource.resource_id,
+                scope="org" if resource.scope == "org" else "project",
+                resource_kind=resource.kind,
+                path=resource.path,
+                content_hash=resource.content_hash,
+                content=resource.content,
+                project_id=None if resource.scope == "org" else request.project_id,
+            )
+            for resource in self._service.effective.resources(view)
+        ]
+        return m.ProjectCheckout(
+            project_id=request.project_id,
+            org_selection_revision=1,
+            selected_org_resource_ids=sorted(
+                name for name, entry in view.entries.items() if entry.draft_id is None
+            ),
+            resources=resources,
+            ready=True,
+            commit_id=view.commit_id,
+            ref_etag=None if ref is None else ref.etag,
+            commit_created_at=None if commit is None else commit.created_at,
+        )
+
+    def cache(self, request: m.OfProject, _context: RequestContext) -> m.MemoryCache:
+        """What of the project's commit is on this machine, without raising for its absence."""
+        self._service.authority.project(request.project_id)
+        with self._service.database.reader() as connection:
+            ref = read_ref(connection, project_key(request.project_id))
+        if ref is None:
+            return m.MemoryCache(project_id=request.project_id, state="project_ref_not_synced")
+        place = self._service.storage.location(LOCAL_AUTHORITY, request.project_id)
+        generations = GenerationStore(place.generations, request.project_id)
+        try:
+            generations.verify_files(ref.commit_id)
+        except ClumsiesError as error:
+            corrupt = isinstance(error, StoreFailed)
+            return m.MemoryCache(
+                project_id=request.project_id,
+                state="generation_corrupt" if corrupt else "generation_missing",
+                commit_id=ref.commit_id,
+                diagnostic=error.message,
+            )
+        return m.MemoryCache(
+            project_id=request.project_id,
+            state="ready",
+            commit_id=ref.commit_id,
+            active_generation_path=str(generations.path(ref.commit_id)),
+        )
+
+    def index_status(self, request: m.OfProject, _context: RequestContext) -> m.SearchIndexStatus:
+        """Where the project's index stands to its memory, and the models."""
+        service = self._service
+        view = self._view(request.project_id)
+        head = service.indexes.head(request.project_id)
+        revision = service.models.profile.embedding_revision
+        usable = head is not None and head.embedding_revision == revision
+        current = head is not None and head.effective_hash == view.effective_hash
+        models = service.models_store.status()
+        job = index_jobs.index_job(service.database, request.project_id)
+        progress = service.indexes.progress(request.project_id)
+        embedding = progress if progress is not None and progress.stage == "embedding" else None
+        return m.SearchIndexStatus(
+            project_id=request.project_id,
+            effective_hash=view.effective_hash,
+            ready=usable and current and models.state == "ready",
+            model_status=models.state,
+            active_revision=None if head is None else head.revision,
+            active_effective_hash=None if head is None else head.effective_hash,
+            model_downloaded_bytes=models.downloaded_bytes,
+            model_total_bytes=models.total_bytes,
+            build_state=None if job is None else job.state,
+            desired_sequence=None if job is None else job.desired_sequence,
+            completed_sequence=None if job is None else job.completed_sequence,
+            units_done=None if embedding is None else embedding.done,
+            units_total=None if embedding is None else embedding.total,
+            last_error=None if job is None else job.last_error,
+        )
+
+    def rebuild(self, request: m.OfProject, context: RequestContext) -> m.SearchIndexStatus:
+        """Look at every resource again, in the background; the status as it is now."""
+        self._service.authority.project(request.project_id)
+        self._service.indexes.discard(request.project_id)
+        index_jobs.enqueue(self._service.database, request.project_id)
+        self._service.changed()
+        return self.index_status(request, context)
+
+    def _view(self, project_id: str) -> EffectiveView:
+        """Effective Memory now. The generation of a local project is written anew if need be:
+        its objects are in the database, so nothing has to be fetched."""
+        self._service.authority.project(project_id)
+        return self._restoring(project_id, lambda: self._service.effective.view(project_id))
+
+    def _restoring(self, project_id: str, read: Callable[[], _T]) -> _T:
+        try:
+            return read()
+        except ClumsiesError as error:
+            if error.code not in ("commit_generation_missing", "commit_generation_corrupt"):
+                raise
+            self._service.restore_generation(project_id)
+            return read()

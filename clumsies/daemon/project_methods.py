@@ -1,0 +1,228 @@
+"""Handlers of projects: health, configuration, bindings, local projects, import, sync state."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from clumsies.config import DEFAULT_RESOURCE_LIMIT_BYTES
+from clumsies.daemon import messages as m
+from clumsies.daemon.context import Handler, ProcessContext, RequestContext
+from clumsies.daemon.wire import PROTOCOL_REVISION, AgentRuntime
+from clumsies.errors import InvalidRequest, NotFound
+from clumsies.memory.bindings import Binding, canonical_directory
+from clumsies.memory.directory import DirectoryScan, read_file
+from clumsies.memory.legacy_config import NamedProject, resolve_or_migrate
+from clumsies.memory.local_authority import ImportedText, LocalProject
+from clumsies.memory.paths import check_path
+from clumsies.storage.project_storage import LOCAL_AUTHORITY
+from clumsies.types import Resource
+from clumsies.version import VERSION
+
+if TYPE_CHECKING:
+    from clumsies.daemon.service import ResidentService
+
+
+class ProjectMethods:
+    def __init__(self, service: ResidentService, process: ProcessContext):
+        self._service = service
+        self._process = process
+
+    def handlers(self) -> dict[str, Handler]:
+        return {
+            "health": self.health,
+            "project_config": self.config,
+            "list_projects": self.projects,
+            "create_local_project": self.create,
+            "import_memory": self.import_memory,
+            "resolve_project_binding": self.resolve,
+            "list_project_bindings": self.bindings,
+            "replace_project_binding": self.replace_binding,
+            "remove_project_binding": self.remove_binding,
+            "sync_status": self.sync_status,
+            "retry_sync": self.retry_sync,
+            "mcp_status": self.mcp_status,
+        }
+
+    def health(self, _request: m.Nothing, _context: RequestContext) -> m.Health:
+        database = self._service.database
+        return m.Health(
+            daemon_version=VERSION,
+            agent_runtime=_runtime(),
+            server_url=LOCAL_AUTHORITY,
+            daemon_installation_id=database.installation_id,
+            log_dir=str(self._process.places.logs),
+            local_db=m.LocalDatabase(
+                path=str(database.path), ready=True, schema_version=database.schema_version
+            ),
+        )
+
+    def config(self, _request: m.Nothing, _context: RequestContext) -> m.ProjectConfig:
+        """The local authority needs no tokens and no selection."""
+        return m.ProjectConfig(
+            server_url=LOCAL_AUTHORITY,
+            has_access_token=False,
+            has_refresh_token=False,
+            ready=True,
+            missing_fields=[],
+        )
+
+    def projects(self, _request: m.Nothing, _context: RequestContext) -> m.ProjectList:
+        return m.ProjectList(projects=[_project(p) for p in self._service.authority.projects()])
+
+    def create(self, request: m.CreateLocalProject, _context: RequestContext) -> m.CreatedProject:
+        """A local project of that name. A directory that is bound keeps its project; one whose
+        name an unbound project has gets that project, so a repeated call makes nothing twice."""
+        service = self._service
+        if request.workspace_root is None:
+            made = service.authority.create_project(request.name)
+            return m.CreatedProject(project=_project(made), created=True)
+        root = canonical_directory(_absolute(request.workspace_root))
+        bound = next((b for b in service.bindings.list() if b.workspace_root == str(root)), None)
+        if bound is not None:
+            found = service.authority.project(bound.project_id)
+            return m.CreatedProject(project=_project(found), created=False, binding=_binding(bound))
+        made = service.authority.create_project(request.name)
+        binding = service.bindings.replace(root, made.project_id)
+        return m.CreatedProject(project=_project(made), created=True, binding=_binding(binding))
+
+    def import_memory(self, request: m.ImportMemory, _context: RequestContext) -> m.ImportReport:
+        """Read the files and directories and make one commit of them."""
+        scans: list[DirectoryScan] = []
+        texts = {text.path: text for text in _texts(request, scans)}
+        if not texts:
+            reasons = [f"{w.path} {w.reason}" for scan in scans for w in scan.warnings]
+            raise NotFound(
+                "not_found",
+                "No Markdown was found in what was named"
+                + (f" ({'; '.join(reasons[:3])})" if reasons else "")
+                + "; name .md files or directories with some.",
+            )
+        report = self._service.authority.import_resources(request.project_id, texts.values())
+        self._service.authority.collect_generations(request.project_id)
+        self._service.changed()
+        return m.ImportReport(
+            project_id=request.project_id,
+            commit_id=report.commit_id or "",
+            added=len(report.created),
+            updated=len(report.updated),
+            unchanged=len(report.unchanged),
+            left_out=[
+                m.LeftOutFile(path=w.path, reason=w.reason) for scan in scans for w in scan.warnings
+            ],
+        )
+
+    def resolve(self, request: m.ResolveBinding, _context: RequestContext) -> m.ProjectBinding:
+        """The binding that speaks for a directory; an old settings file is migrated once."""
+        directory = _absolute(request.directory)
+        projects = [
+            NamedProject(project.project_id, project.name)
+            for project in self._service.authority.projects()
+        ]
+        binding = resolve_or_migrate(
+            Path.home() / ".clumsies" / "config.toml", directory, projects, self._service.bindings
+        )
+        if all(project.project_id != binding.project_id for project in projects):
+            raise NotFound(
+                "project_binding_unresolved",
+                f"{binding.workspace_root} is bound to a project that is not here any more; "
+                "run `clumsies unbind` in it, then `clumsies init`.",
+                {"project_id": binding.project_id},
+            )
+        return _binding(binding)
+
+    def bindings(self, _request: m.Nothing, _context: RequestContext) -> m.BindingList:
+        return m.BindingList(bindings=[_binding(b) for b in self._service.bindings.list()])
+
+    def replace_binding(
+        self, request: m.ReplaceBinding, _context: RequestContext
+    ) -> m.ProjectBinding:
+        self._service.authority.project(request.project_id)
+        return _binding(
+            self._service.bindings.replace(
+                _absolute(request.workspace_root), request.project_id, request.expected_revision
+            )
+        )
+
+    def remove_binding(
+        self, request: m.RemoveBinding, _context: RequestContext
+    ) -> m.ProjectBinding:
+        """Unbind; the answer is the binding as it was."""
+        root = canonical_directory(_absolute(request.workspace_root))
+        found = next(
+            (b for b in self._service.bindings.list() if b.workspace_root == str(root)), None
+        )
+        if found is None:
+            raise NotFound(
+                "project_binding_not_found", f"{root} is not bound; nothing was changed."
+            )
+        self._service.bindings.remove(root, request.expected_revision)
+        return _binding(found)
+
+    def sync_status(self, _request: m.Nothing, _context: RequestContext) -> m.SyncStatus:
+        """Without a Server there is nothing to send: operations wait for one, and are counted."""
+        pending = self._service.pending_operations()
+        idle = m.ChannelStatus(state="idle")
+        return m.SyncStatus(
+            unavailable_projects=[],
+            draft_sync=idle,
+            commit_sync=idle,
+            pending_operation_count=pending,
+            failed_operation_count=0,
+            behind_draft_count=0,
+            reconciliation_conflict_count=0,
+        )
+
+    def retry_sync(self, _request: m.RetrySync, _context: RequestContext) -> m.SyncRetry:
+        """Nothing is started, as there is no Server to reach; the answer says so."""
+        return m.SyncRetry(retry_id=f"retry_{uuid.uuid4().hex}", started=False)
+
+    def mcp_status(self, _request: m.Nothing, _context: RequestContext) -> m.McpStatus:
+        now = self._process.statistics()
+        return m.McpStatus(
+            agent_runtime=_runtime(),
+            agent_connections=now.agent_connections,
+            active_requests=now.active_requests,
+        )
+
+
+def _runtime() -> AgentRuntime:
+    return AgentRuntime(protocol_revision=PROTOCOL_REVISION, build_id=VERSION)
+
+
+def _project(project: LocalProject) -> m.Project:
+    return m.Project(
+        project_id=project.project_id,
+        name=project.name,
+        server_url=LOCAL_AUTHORITY,
+        created_at=project.created_at,
+    )
+
+
+def _binding(binding: Binding) -> m.ProjectBinding:
+    return msgspec.convert(msgspec.to_builtins(binding), m.ProjectBinding)
+
+
+def _absolute(text: str) -> Path:
+    path = Path(text)
+    if not path.is_absolute():
+        raise InvalidRequest("invalid_request", "The daemon needs an absolute path.")
+    return path
+
+
+def _texts(request: m.ImportMemory, scans: list[DirectoryScan]) -> Iterator[ImportedText]:
+    """What the named files and directories hold, under `prefix`; warnings stay in the scans."""
+    prefix = PurePosixPath(check_path(request.prefix)) if request.prefix else PurePosixPath()
+    for name in request.paths:
+        place = _absolute(name)
+        scan = DirectoryScan(
+            place if place.is_dir() else place.parent, DEFAULT_RESOURCE_LIMIT_BYTES
+        )
+        scans.append(scan)
+        found: Iterator[Resource] = scan.resources() if place.is_dir() else read_file(scan, place)
+        for resource in found:
+            yield ImportedText(str(prefix / resource.path), resource.content)
