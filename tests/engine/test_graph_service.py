@@ -179,6 +179,26 @@ def test_closing_ends_a_graph_that_is_being_built(tmp_path: Path, models: Arithm
     assert [p.name for p in tmp_path.iterdir() if p.name.endswith(".tmp")] == []
 
 
+def test_two_engines_that_commit_in_turn_both_stay_right(
+    tmp_path: Path, models: ArithmeticModels
+) -> None:
+    """Each follows its own commits in memory and reads the other's back."""
+    with open_engine(tmp_path, models) as one, open_engine(tmp_path, models) as two:
+        one.index(resources(30))
+        for engine in (one, two):
+            engine.activate("courier")
+        for step in range(8):
+            writer, reader = (one, two) if step % 2 else (two, one)
+            for part in range(1 + step % 3):
+                name = ResourceId(f"s{step}-{part}")
+                writer.update([Resource(name, f"{name}.md", f"xylophone {step} {part}")])
+            if step % 4:
+                assert ranked(reader.activate(QUERIES[0])) == ranked(writer.activate(QUERIES[0]))
+        answers = [ranked(one.activate(query)) for query in QUERIES]
+        assert answers == [ranked(two.activate(query)) for query in QUERIES]
+    assert answers == exact_answers(tmp_path, models)
+
+
 def test_an_engine_follows_what_another_commits(directory: Path, models: ArithmeticModels) -> None:
     with (
         open_engine(directory, models, THRESHOLD) as reader,

@@ -179,7 +179,10 @@ def test_the_same_text_at_three_paths(engine: Engine, tmp_path: Path) -> None:
     assert found(engine, "zebra") == ["r3/root/0/0"]
 
 
-def test_one_vector_serves_units_that_read_alike(engine: Engine, models: ArithmeticModels) -> None:
+def test_one_vector_serves_units_that_read_alike(
+    engine: Engine, models: ArithmeticModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "IDLE_VECTOR_LIMIT", 0)
     long = "d/" * 200 + "same.md"
     twins = [resource(1, "zebra", f"a/{long}"), resource(2, "zebra", f"b/{long}")]
     engine.index(twins)

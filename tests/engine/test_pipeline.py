@@ -18,8 +18,8 @@ from clumsies.engine.pipeline import MAX_QUERY_CHARS, Answer, Engine
 from clumsies.engine.ranking import RERANK_LIMIT
 from clumsies.engine.state import decode_state
 from clumsies.errors import InvalidRequest, NotFound, NotReady
-from clumsies.models.encoder import Embedding
 from clumsies.models.choice import profile_named
+from clumsies.models.encoder import Embedding
 from clumsies.models.manifest import COMPACT
 from clumsies.models.runtime import ModelRuntime
 from clumsies.types import Resource, ResourceId, content_hash
@@ -275,11 +275,12 @@ def test_text_far_into_a_document_is_found(
     assert locator.start <= place <= locator.end
 
 
+@pytest.mark.parametrize("equal_ones", [RERANK_LIMIT + 8, 70])
 def test_an_identity_is_above_all_others_however_many_there_are(
-    tmp_path: Path, models: ArithmeticModels
+    tmp_path: Path, models: ArithmeticModels, equal_ones: int
 ) -> None:
     """More equal titles than the reranker takes, and units that answer better than they do."""
-    same = [resource(f"a/{i}.md", f"# Overview\n\nnothing {'x ' * i}") for i in range(70)]
+    same = [resource(f"a/{i}.md", f"# Overview\n\nnothing {'x ' * i}") for i in range(equal_ones)]
     better = [resource(f"b/{i}.md", f"# On an overview\n\n{'overview ' * 9}") for i in range(40)]
     with open_engine(tmp_path, models) as engine:
         engine.index([*better, *same])

@@ -243,6 +243,8 @@ def test_heading_identity(heading: str, title: str, identity: str) -> None:
         "    # not one",
         "<div>\n# not one\n</div>",
         "<!--\n# not one\n-->",
+        "> # not one",
+        "- # not one",
         "\\# not one",
         "#not one",
         "####### not one",
@@ -333,6 +335,14 @@ def test_a_long_section_is_cut_at_block_ends() -> None:
         assert unit.text.split("\n\n")[-1] in paragraphs
 
 
+@pytest.mark.parametrize("words", [380, 470, 900])
+def test_a_heading_stays_with_what_is_below_it(words: int) -> None:
+    content = f"{prose(300)}\n\n# Alone\n\n{prose(words)}\n\n{prose(200, 1)}\n"
+    first = next(unit for unit in units_of(content) if unit.heading_path)
+    assert first.text.startswith("# Alone\n\n")
+    assert first.token_count > 300
+
+
 def test_a_long_list_is_cut_between_its_items() -> None:
     items = [f"- {prose(20, i)}" for i in range(60)]
     units = units_of("# List\n\n" + "\n".join(items))
@@ -368,7 +378,8 @@ def test_a_huge_word(character: str, times: int) -> None:
 def test_long_paths_and_headings_leave_room_for_text() -> None:
     path = "/".join(["very-long-directory-name"] * 30) + "/note.md"
     heading = "An unusually talkative heading that never ends " * 12
-    content = f"# {heading}\n\n{prose(900)}\n\n## {heading}\n\n{prose(900, 1)}\n"
+    content = f"# {heading}\n\n{prose(900)}\n\n## {heading}\n\n{prose(900, 1)}\n\n"
+    content += f"# Short\n\n{prose(450, 2)}\n"
     units = units_of(content, path=path)
     check_invariants(content, units)
     check_inputs(path, units)
