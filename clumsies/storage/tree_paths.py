@@ -97,31 +97,6 @@ def find_collision(paths: Iterable[str]) -> tuple[str, str] | None:
     return None
 
 
-class PathSet:
-    """Paths that stand side by side; asks quickly whether one more can."""
-
-    def __init__(self, paths: Iterable[str]):
-        self._files: dict[str, str] = {}
-        self._folders: dict[str, str] = {}
-        for path in paths:
-            self.add(path)
-
-    def add(self, path: str) -> None:
-        key = collision_key(path)
-        self._files[key] = path
-        for folder in _folders(key):
-            self._folders.setdefault(folder, path)
-
-    def collision(self, path: str) -> str | None:
-        """A path of the set that `path` cannot stand beside; None where there is none."""
-        key = collision_key(path)
-        if key in self._files:
-            return self._files[key]
-        if key in self._folders:
-            return self._folders[key]
-        return next((self._files[f] for f in _folders(key) if f in self._files), None)
-
-
 def _folders(key: str) -> Iterable[str]:
     """Every folder above a path, outermost first."""
     end = key.find("/")
