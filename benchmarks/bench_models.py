@@ -154,7 +154,7 @@ def bench_rerank_padded_wide_session(
     benchmark.pedantic(lambda: [session.run(batch) for batch in batches], rounds=3, warmup_rounds=1)
 
 
-def bench_late_cold(benchmark: Any, models: ModelRuntime, passages: list[str]) -> None:
+def bench_late_cold(benchmark: Any, models: ModelRuntime, passages: list[str], short: bool) -> None:
     """Token vectors of LATE_LIMIT passages that are neither cached nor stored, and MaxSim."""
     embedder = models.embedder
     query = models.embed_query(QUERY)
@@ -164,7 +164,7 @@ def bench_late_cold(benchmark: Any, models: ModelRuntime, passages: list[str]) -
         embeddings = models.pool.map(embedder.embed, made, cost=len)
         return max_sim(query.tokens, [each.quantised() for each in embeddings])
 
-    assert len(benchmark.pedantic(work, rounds=2)) == len(passages)
+    assert len(benchmark.pedantic(work, rounds=1 if short else 2)) == len(passages)
 
 
 def bench_late_cached(benchmark: Any, models: ModelRuntime, passages: list[str]) -> None:

@@ -52,7 +52,9 @@ def bench_non_model(benchmark: Any, indexes: Indexes, units: int) -> None:
     _measured(benchmark, built.engine, built.memory.queries[:_QUERIES])
 
 
-def bench_model_time(benchmark: Any, indexes: Indexes, units: int, models: ModelRuntime) -> None:
+def bench_model_time(
+    benchmark: Any, indexes: Indexes, units: int, models: ModelRuntime, short: bool
+) -> None:
     """Query embedding, then the cross-encoder's candidates, of each of some queries."""
     built = indexes.index(units)
     work = [_model_work(built, models, q) for q in built.memory.queries[:_MODEL_QUERIES]]
@@ -61,7 +63,7 @@ def bench_model_time(benchmark: Any, indexes: Indexes, units: int, models: Model
     def one() -> None:
         next(turn)()
 
-    benchmark.pedantic(one, rounds=2 * len(work), warmup_rounds=1)
+    benchmark.pedantic(one, rounds=(1 if short else 2) * len(work), warmup_rounds=1)
 
 
 def _model_work(built: Index, models: ModelRuntime, query: str) -> Callable[[], None]:

@@ -31,8 +31,8 @@ SIZES = (1_000, 10_000, 100_000)
 SHORT_SIZES = (1_000, 10_000)
 NO_GRAPH = 1 << 40
 SHARED_MARKDOWN = Path(__file__).resolve().parents[2] / "shared" / "data" / "markdown"
-_TEXT_BYTES = 1 << 20
-_SHORT_TEXT_BYTES = 1 << 18
+_TEXT_BYTES = 1 << 19
+_SHORT_TEXT_BYTES = 1 << 17
 _MAX_TIME_S = ("0.3", "1.0")
 
 
