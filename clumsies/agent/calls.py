@@ -8,7 +8,6 @@ handshake waits for neither msgspec nor a socket.
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -27,6 +26,7 @@ from clumsies.agent.arguments import (
     Update,
 )
 from clumsies.agent.results import fitted_activation, fitted_load
+from clumsies.config import runtime_socket
 from clumsies.daemon import messages as m
 from clumsies.daemon.client import DaemonClient, ensure_running, start_detached
 from clumsies.daemon.wire import new_request_id
@@ -34,8 +34,6 @@ from clumsies.errors import Conflict, DaemonFailed, InvalidRequest, NotFound, No
 from clumsies.version import VERSION
 
 BUILD_ID = f"mcp-proxy/{VERSION}"
-START_COMMAND = (sys.executable, "-P", "-m", "clumsies.daemon.main", "start")
-"""`-P`, because the working directory is somebody's repository and must not be imported from."""
 CODEX_TURN_KEY = "x-codex-turn-metadata"
 _MAX_WORKSPACES = 8
 
@@ -167,13 +165,14 @@ class Caller:
 
 
 def caller(socket_path: Path | None, start: bool) -> Caller:
-    """A caller of the daemon at `socket_path`, or at this user's own; raises ClumsiesError."""
-    if socket_path is None:
-        from clumsies.config import runtime_socket
+    """A caller of the daemon at `socket_path`, or at this user's own; raises ClumsiesError.
 
-        socket_path = runtime_socket()
-    client = DaemonClient(socket_path, BUILD_ID)
-    return Caller(client, start=partial(start_detached, START_COMMAND) if start else None)
+    A daemon is started only where it would listen at that path.
+    """
+    own = runtime_socket()
+    chosen = socket_path or own
+    starter = start_detached if start and chosen == own else None
+    return Caller(DaemonClient(chosen, BUILD_ID), start=starter)
 
 
 def foreign_workspaces(meta: Mapping[str, Any], directory: Path) -> list[str]:

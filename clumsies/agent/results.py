@@ -24,6 +24,8 @@ MAX_STATE_CHARS = 8 * 1024
 MAX_DETAILS_BYTES = 4 * 1024
 _NOTE_BYTES = 512
 _MAX_OMITTED = 32
+_MAX_DESCRIPTION_CHARS = 1_000
+"""Of a resource whose text has to be cut as well."""
 
 Structured = dict[str, Any]
 
@@ -107,8 +109,10 @@ def _leading(items: list[Structured], room: int) -> list[Structured]:
 
 def _cut(item: Structured, room: int) -> Structured:
     """The item with the start of its content, up to the end of a line where there is one."""
-    content = str(item.get("content", ""))
+    content = item.get("content") or ""
     marked = {**item, "content_cut": True, "content_chars": len(content)}
+    if "description" in item:
+        marked["description"] = str(item["description"])[:_MAX_DESCRIPTION_CHARS]
     room -= _size({**marked, "content": ""})
     end = min(len(content), max(0, room))
     while end and (size := _size(content[:end]) - 2) > room:

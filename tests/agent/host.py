@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = "import sys; from clumsies.agent.proxy import main; main(sys.argv[1:])"
+RUN_PROXY = "import sys; from clumsies.agent.proxy import main; main(sys.argv[1:])"
 PATIENCE_S = 60.0
 VERSION = "2025-11-25"
 STATELESS = "2026-07-28"
@@ -24,8 +24,10 @@ ENVELOPE = {
 }
 
 
-def command(*options: str, program: str = PROGRAM) -> list[str]:
-    return [sys.executable, "-P", "-c", program, *options]
+def command(*options: str, program: str | None = None) -> list[str]:
+    """The proxy as hosts start it, or a program that runs it in a changed form."""
+    run = ["-m", "clumsies.daemon.main", "mcp", "serve"] if program is None else ["-c", program]
+    return [sys.executable, "-P", *run, *options]
 
 
 def environment(**more: str) -> dict[str, str]:

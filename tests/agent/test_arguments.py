@@ -122,9 +122,7 @@ def test_the_schema_allows_what_is_understood(
     name: str, arguments: dict[str, Any], request_: ToolRequest
 ) -> None:
     _validate(name, arguments)
-    jsonschema.validate(
-        {"op": {name: arguments}}, tools.UNIFIED_TOOLS[0]["inputSchema"], _DRAFT
-    )
+    jsonschema.validate({"op": {name: arguments}}, tools.UNIFIED_TOOLS[0]["inputSchema"], _DRAFT)
 
 
 @pytest.mark.parametrize(
@@ -155,14 +153,20 @@ JSON = st.recursive(
 
 @given(st.sampled_from(["activate", "load", "store", "memory"]), JSON)
 def test_any_arguments_are_a_request_or_a_refusal(name: str, arguments: Any) -> None:
-    try:
-        request = decode_call({"name": name, "arguments": arguments})
-    except ProtocolError as error:
-        assert error.code == INVALID_PARAMS
-        assert error.data is not None
-        assert error.data["field"]
-    else:
+    request, refusal = _decoded(name, arguments)
+    if refusal is None:
         assert isinstance(request, tuple)
+    else:
+        assert refusal.code == INVALID_PARAMS
+        assert refusal.data is not None
+        assert refusal.data["field"]
+
+
+def _decoded(name: str, arguments: Any) -> tuple[ToolRequest | None, ProtocolError | None]:
+    try:
+        return decode_call({"name": name, "arguments": arguments}), None
+    except ProtocolError as error:
+        return None, error
 
 
 def _validate(name: str, arguments: Any) -> None:

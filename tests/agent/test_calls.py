@@ -21,7 +21,7 @@ from clumsies.errors import (
     NotReady,
 )
 from tests.agent.daemon_stub import PROJECT, STORED, DaemonStub, activation, binding, fragment
-from tests.agent.host import PATIENCE_S, PROGRAM, Host, command, host
+from tests.agent.host import PATIENCE_S, RUN_PROXY, Host, command, environment, host
 
 UPDATE = {
     "id": "res_1",
@@ -47,9 +47,10 @@ def error_in(result: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def starting(absent: DaemonStub) -> Iterator[Host]:
     """A host whose proxy may start a daemon: a file beside the socket says that it did."""
-    mark = absent.directory / "started"
-    script = f"import clumsies.agent.calls as c; c.START_COMMAND = ('touch', {str(mark)!r}); "
-    with host(command("--socket", str(absent.path), program=script + PROGRAM)) as started:
+    start = f"__import__('pathlib').Path({str(absent.directory / 'started')!r}).touch()"
+    script = f"import clumsies.agent.calls as calls; calls.start_detached = lambda: {start}; "
+    runtime = environment(CLUMSIES_RUNTIME_DIR=str(absent.directory))
+    with host(command(program=script + RUN_PROXY), env=runtime) as started:
         yield started
 
 
@@ -176,7 +177,8 @@ def test_codex_workspaces_have_to_be_of_the_same_project(
     daemon.handlers["resolve_project_binding"] = resolve
 
     def turn(*paths: str) -> dict[str, Any]:
-        return {"x-codex-turn-metadata": {"turn_id": "t", "workspaces": dict.fromkeys(paths, {})}}
+        workspaces = {path: {"latest_git_commit_hash": "0"} for path in paths}
+        return {"x-codex-turn-metadata": {"turn_id": "t", "workspaces": workspaces}}
 
     for fine in (turn(), turn("/unbound"), turn(str(Path.cwd())), turn("/elsewhere")):
         assert session.tool("activate", {"query": "x"}, **fine)["isError"] is False
@@ -201,12 +203,19 @@ def test_codex_workspaces_have_to_be_of_the_same_project(
         ({"x-codex-turn-metadata": {"workspaces": {"/a\0": {}}}}, []),
     ],
 )
-def test_workspaces_that_hold_the_directory_agree(meta: dict[str, Any], expected: list[str]) -> None:
+def test_workspaces_that_hold_the_directory_agree(
+    meta: dict[str, Any], expected: list[str]
+) -> None:
     assert foreign_workspaces(meta, Path("/here/below")) == expected
 
 
-def test_without_a_daemon_the_session_opens_and_calls_say_how(absent: DaemonStub) -> None:
-    with host(command("--no-start", "--socket", str(absent.path))) as started:
+@pytest.mark.parametrize("options", [[], ["--no-start"]])
+def test_without_a_daemon_the_session_opens_and_calls_say_how(
+    absent: DaemonStub, options: list[str]
+) -> None:
+    """A daemon that would listen elsewhere is not started either."""
+    options = ["--socket", str(absent.path), *options]
+    with host(command(*options)) as started:
         started.shake_hands()
         assert started.ask("tools/list")["result"]["tools"]
         body = error_in(started.tool("activate", {"query": "x"}))
@@ -357,6 +366,33 @@ def test_progress_is_told_to_who_asked(session: Host, token: str | int) -> None:
         told.append(message["params"])
     assert [each["progress"] for each in told] == [1, 2]
     assert all(each["progressToken"] == token for each in told)
+
+
+def test_a_long_call_keeps_telling_that_it_works(daemon: DaemonStub) -> None:
+    enough = threading.Event()
+
+    def slow(_: Any) -> Any:
+        enough.wait(PATIENCE_S)
+        return activation()
+
+    daemon.handlers["activate_memory"] = slow
+    often = "import clumsies.agent.proxy as proxy; proxy.PROGRESS_INTERVAL_S = 0.02; "
+    with host(command("--socket", str(daemon.path), program=often + RUN_PROXY)) as started:
+        started.shake_hands()
+        params = {
+            "name": "activate",
+            "arguments": {"query": "x"},
+            "_meta": {"progressToken": "t"},
+        }
+        request_id = started.begin("tools/call", params)
+        told = [started.receive()["params"]["progress"] for _ in range(5)]
+        assert told == [1, 2, 3, 4, 5]
+        enough.set()
+        while started.receive().get("id") != request_id:
+            pass
+        before = len(started.raw)
+        assert started.ask("ping")["result"] == {}
+        assert started.raw[before:].count(b"\n") == 1
 
 
 @pytest.mark.parametrize("meta", [{}, {"progressToken": True}, {"progressToken": [1]}])

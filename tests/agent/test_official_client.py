@@ -85,9 +85,7 @@ def test_tools_answer_and_satisfy_their_schemas(mode: Mode, daemon: DaemonStub) 
 
 
 @each_mode
-def test_the_unified_tool_answers_and_satisfies_its_schema(
-    mode: Mode, daemon: DaemonStub
-) -> None:
+def test_the_unified_tool_answers_and_satisfies_its_schema(mode: Mode, daemon: DaemonStub) -> None:
     async def steps(client: mcp.Client) -> None:
         listed = await client.list_tools()
         assert [tool.name for tool in listed.tools] == ["memory"]
@@ -137,9 +135,7 @@ def test_calls_side_by_side_with_progress(mode: Mode, daemon: DaemonStub) -> Non
             told.append(progress)
 
         async def activate() -> None:
-            result = await client.call_tool(
-                "activate", {"query": "x"}, progress_callback=hear
-            )
+            result = await client.call_tool("activate", {"query": "x"}, progress_callback=hear)
             assert result.is_error is False
 
         async with anyio.create_task_group() as group:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from clumsies.agent.calls import START_COMMAND
 from clumsies.version import VERSION
 from tests.agent.daemon_stub import DaemonStub, activation, fragment
 from tests.agent.host import PATIENCE_S, Host, command, environment, host
@@ -180,8 +179,8 @@ def test_fifty_sessions_leave_no_process(daemon: DaemonStub) -> None:
 
 
 def test_what_slow_starts_are_made_of_is_never_loaded(daemon: DaemonStub) -> None:
-    arguments = command("--no-start", "--socket", str(daemon.path), program=TELLING_MODULES)
-    with host(arguments) as started:
+    runtime = environment(CLUMSIES_RUNTIME_DIR=str(daemon.directory))
+    with host(command(program=TELLING_MODULES), env=runtime) as started:
         started.shake_hands()
         started.ask("tools/list")
         assert started.tool("activate", {"query": "x"})["isError"] is False
@@ -199,18 +198,12 @@ def test_what_slow_starts_are_made_of_is_never_loaded(daemon: DaemonStub) -> Non
     assert "clumsies.daemon.client" in after
 
 
-def test_a_repository_is_never_imported_from(tmp_path: Path) -> None:
+def test_a_repository_is_never_imported_from(daemon: DaemonStub, tmp_path: Path) -> None:
     for name in ("clumsies", "msgspec", "json"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')\n", "utf-8")
-    done = subprocess.run(
-        [*START_COMMAND[:2], "-m", "clumsies", "--version"],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        timeout=PATIENCE_S,
-        check=True,
-    )
-    assert done.stdout.decode().strip() == f"clumsies {VERSION}"
+    with host(command("--socket", str(daemon.path)), directory=tmp_path) as started:
+        assert started.shake_hands()["serverInfo"]["version"] == VERSION
+        assert started.tool("activate", {"query": "x"})["isError"] is False
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ def test_reading_and_writing_share_no_tool() -> None:
     assert reads == {"activate", "load"}
     assert [tool["name"] for tool in tools.listed(False)] == ["activate", "load", "store"]
     assert [tool["name"] for tool in tools.listed(True)] == ["memory"]
-    assert tools.listed(True)[0]["annotations"]["readOnlyHint"] is False
+    [unified] = tools.listed(True)
+    assert unified["annotations"]["readOnlyHint"] is False
 
 
 def test_reading_tools_are_always_loaded() -> None:
