@@ -1,37 +1,85 @@
-"""The command tree."""
+"""The command tree. A command's module is imported when that command is asked for.
+
+Most commands only talk to the daemon and must not pay for the engine that others need.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
+
 import typer
 
-from clumsies.cli import doctor, models, search
-
 EPILOG = "Exit codes: 0 ok, 1 failure, 2 usage, 3 not ready, 4 conflict, 5 not found."
+HELP = "Team memory for coding agents: ranked fragments of a project's Markdown, offline."
 
-app = typer.Typer(
-    name="clumsies",
-    help="Team memory for coding agents: ranked fragments of a project's Markdown, offline.",
-    epilog=EPILOG,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command(epilog=EPILOG)(search.search)
-app.command(epilog=EPILOG)(search.demo)
-app.command(epilog=EPILOG)(doctor.doctor)
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "search": ("search", "search"),
+    "demo": ("search", "demo"),
+    "init": ("projects", "init"),
+    "import": ("projects", "import_"),
+    "activate": ("memory", "activate"),
+    "load": ("memory", "load"),
+    "drafts": ("memory", "drafts"),
+    "status": ("projects", "status"),
+    "projects": ("projects", "projects"),
+    "bind": ("projects", "bind"),
+    "unbind": ("projects", "unbind"),
+    "doctor": ("doctor", "doctor"),
+}
+"""Module and function of each command, in the order of the help text."""
 
-models_app = typer.Typer(
-    help="The models that search: which are here, fetching, choosing and verifying them.",
-    epilog=EPILOG,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-for _command in (models.status, models.prepare, models.use, models.verify, models.path):
-    models_app.command(epilog=EPILOG)(_command)
-app.add_typer(models_app, name="models")
+GROUPS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
+    "store": (
+        "memory",
+        ("create", "update", "rename", "delete", "discard"),
+        "Propose a change of the memory: safe at once, and for the team after review.",
+    ),
+    "daemon": (
+        "daemon",
+        ("run", "start", "stop", "restart", "status", "logs", "install", "uninstall"),
+        "The resident process that owns everything local.",
+    ),
+    "models": (
+        "models",
+        ("status", "prepare", "use", "verify", "path"),
+        "The models that search: which are here, fetching, choosing and verifying them.",
+    ),
+}
+"""Module, functions and help of each group."""
 
 
-@app.callback()
-def _root() -> None:
-    """Team memory for coding agents: ranked fragments of a project's Markdown, offline."""
+def make_app(wanted: str | None) -> typer.Typer:
+    """The tree with the command or group `wanted` alone, or with all where it is neither."""
+    app = typer.Typer(
+        name="clumsies",
+        help=HELP,
+        epilog=EPILOG,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    known = wanted in COMMANDS or wanted in GROUPS
+    for name, (module, function) in COMMANDS.items():
+        if not known or name == wanted:
+            found = getattr(import_module(f"clumsies.cli.{module}"), function)
+            app.command(name, epilog=EPILOG)(found)
+    for name in GROUPS:
+        if not known or name == wanted:
+            app.add_typer(_group(name), name=name)
+
+    @app.callback()
+    def root() -> None:
+        """Makes the tree one of commands even where it holds a single one."""
+
+    root.__doc__ = HELP
+    return app
+
+
+def _group(name: str) -> typer.Typer:
+    module, functions, text = GROUPS[name]
+    group = typer.Typer(help=text, epilog=EPILOG, no_args_is_help=True, rich_markup_mode=None)
+    for function in functions:
+        group.command(epilog=EPILOG)(getattr(import_module(f"clumsies.cli.{module}"), function))
+    return group

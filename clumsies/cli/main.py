@@ -20,6 +20,6 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that cannot show a character shows a mark for it; nothing fails.
             stream.reconfigure(errors="replace")
-    from clumsies.cli.app import app
+    from clumsies.cli.app import make_app
 
-    app()
+    make_app(next(iter(sys.argv[1:]), None))()

@@ -48,7 +48,7 @@ _EXIT_OF_STATE: dict[State, int] = {
 ProfileArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[PROFILE]",
+        metavar="PROFILE",
         help=f"{' or '.join(PROFILES)}; default: the chosen one, else {DEFAULT_PROFILE}.",
     ),
 ]
@@ -74,7 +74,7 @@ def named_or_chosen(name: str | None) -> Profile:
 
 def status(
     profile: Annotated[
-        str | None, typer.Argument(metavar="[PROFILE]", help="Only this one; default: all.")
+        str | None, typer.Argument(metavar="PROFILE", help="Only this one; default: all.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -262,7 +262,10 @@ def choose(path: Path, name: str) -> None:
 
 
 def verify(profile: ProfileArgument = None, as_json: JsonOption = False) -> None:
-    """Hash every file of a profile and name each that is not the pinned one."""
+    """Hash a profile's files and name each wrong one.
+
+    The exit code is 3 where files are merely missing, 1 where one is truncated or foreign.
+    """
     with output.failures(as_json):
         code = verify_store(store_of(named_or_chosen(profile)), as_json)
     raise typer.Exit(code)

@@ -10,11 +10,8 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.theme import Theme
 
-from clumsies.engine.plan import Progress as BuildProgress
-from clumsies.engine.plan import ProgressCallback
 from clumsies.errors import EXIT_FAILURE, ClumsiesError
 
 FILE_COLUMNS = 160
@@ -80,40 +77,3 @@ def _show_failure(error: ClumsiesError, as_json: bool) -> None:
     stderr().print(
         f"[failure]error:[/] {_escaped(error.message)} [faint]({error.code})[/]", soft_wrap=True
     )
-
-
-_STAGE_WORDS = {
-    "reading": "Reading",
-    "splitting": "Splitting",
-    "embedding": "Embedding",
-    "writing": "Writing",
-}
-
-
-@contextmanager
-def build_progress() -> Iterator[ProgressCallback]:
-    """A progress bar on stderr for an index build; silent where stderr is no terminal."""
-    console = stderr()
-    with Progress(
-        TextColumn("{task.description:<10}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        tasks: dict[str, Any] = {}
-
-        def show(progress: BuildProgress) -> None:
-            if progress.total == 0 and progress.done == 0:
-                return
-            if progress.stage not in tasks:
-                tasks[progress.stage] = bar.add_task(_STAGE_WORDS[progress.stage], total=None)
-            bar.update(
-                tasks[progress.stage],
-                completed=progress.done,
-                total=progress.total or None,
-            )
-
-        yield show

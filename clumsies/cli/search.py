@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from clumsies.cli import output
+from clumsies.cli.build_progress import build_progress
 from clumsies.cli.fragments import (
     answer_object,
     explanation_object,
@@ -118,7 +119,7 @@ def _engine(root: Path, profile: str) -> Engine:
 
 def _bring_up_to_date(engine: Engine, root: Path) -> None:
     scan = DirectoryScan(root, DEFAULT_RESOURCE_LIMIT_BYTES)
-    with output.build_progress() as progress:
+    with build_progress() as progress:
         report = engine.index(_with_kept(engine, scan), progress=progress)
     for item in scan.warnings:
         output.warn(f"{item.path} {item.reason}; left out")

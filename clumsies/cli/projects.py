@@ -1,0 +1,221 @@
+"""`clumsies init`, `import`, `bind`, `unbind`, `projects` and `status`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from clumsies.cli import output
+from clumsies.cli.connection import Connection, JsonOption, ProjectOption, connected
+from clumsies.errors import InvalidRequest, NotFound
+
+DirectoryArgument = Annotated[
+    Path, typer.Argument(metavar="[DIR]", help="The directory; default: this one.")
+]
+
+
+def init(
+    directory: DirectoryArgument = Path(),
+    name: Annotated[
+        str | None, typer.Option("--name", help="The project's name; default: the directory's.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bind a directory to a new local project, so that agents in it have a memory.
+
+    A directory that is bound already keeps its project.
+    """
+    with output.failures(as_json), connected() as daemon:
+        root = _directory(directory)
+        made = daemon.call(
+            "create_local_project",
+            {"name": name or root.name or "root", "workspace_root": str(root)},
+        )
+        if as_json:
+            output.write_json(made)
+            return
+        project = made["project"]
+        word = "Made" if made["created"] else "Already bound:"
+        output.stdout().print(f"{word} project {project['name']} ({project['project_id']})")
+        output.stdout().print(f"  in {made['binding']['workspace_root']}")
+        if made["created"]:
+            output.stderr().print("[faint]Bring Markdown in with `clumsies import PATH`.[/]")
+
+
+def import_(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Markdown files and directories.")
+    ],
+    prefix: Annotated[
+        str, typer.Option("--prefix", help="A folder of the memory that they go under.")
+    ] = "",
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring Markdown into the project's memory, in one commit.
+
+    A path that is there already takes the new text; nothing is deleted.
+    """
+    with output.failures(as_json), connected() as daemon:
+        report = daemon.call(
+            "import_memory",
+            {
+                "project_id": daemon.project(project),
+                "paths": [str(path.expanduser().absolute()) for path in paths],
+                "prefix": prefix,
+            },
+        )
+        for item in report["left_out"]:
+            output.warn(f"{item['path']} {item['reason']}; left out")
+        if as_json:
+            output.write_json(report)
+            return
+        output.stdout().print(
+            f"{report['added']} added, {report['updated']} updated, "
+            f"{report['unchanged']} unchanged; commit {report['commit_id'][:12]}"
+        )
+
+
+def bind(
+    project_id: Annotated[str, typer.Argument(metavar="PROJECT", help="The project's id.")],
+    directory: DirectoryArgument = Path(),
+    as_json: JsonOption = False,
+) -> None:
+    """Bind a directory to a project that exists, or to another than before."""
+    with output.failures(as_json), connected() as daemon:
+        root = _directory(directory)
+        old = _binding_of(daemon, root)
+        binding = daemon.call(
+            "replace_project_binding",
+            {
+                "workspace_root": str(root),
+                "project_id": project_id,
+                "expected_revision": old["revision"] if old else None,
+            },
+        )
+        if as_json:
+            output.write_json(binding)
+            return
+        output.stdout().print(f"{binding['workspace_root']} is bound to {binding['project_id']}")
+
+
+def unbind(directory: DirectoryArgument = Path(), as_json: JsonOption = False) -> None:
+    """Unbind a directory. The project, its memory and its drafts stay."""
+    with output.failures(as_json), connected() as daemon:
+        root = _directory(directory, must_exist=False)
+        old = _binding_of(daemon, root)
+        if old is None:
+            raise NotFound(
+                "project_binding_not_found",
+                f"{root} itself is not bound; `clumsies projects` lists what is.",
+            )
+        binding = daemon.call(
+            "remove_project_binding",
+            {"workspace_root": old["workspace_root"], "expected_revision": old["revision"]},
+        )
+        if as_json:
+            output.write_json(binding)
+            return
+        output.stdout().print(f"{binding['workspace_root']} is no longer bound")
+
+
+def projects(as_json: JsonOption = False) -> None:
+    """List the projects of this machine and the directories bound to them."""
+    with output.failures(as_json), connected() as daemon:
+        found = daemon.call("list_projects")["projects"]
+        bindings = daemon.call("list_project_bindings")["bindings"]
+        if as_json:
+            output.write_json({"projects": found, "bindings": bindings})
+            return
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in ("project", "id", "bound directories"):
+            table.add_column(column, overflow="fold")
+        for project in found:
+            roots = [
+                item["workspace_root"]
+                for item in bindings
+                if item["project_id"] == project["project_id"]
+            ]
+            table.add_row(Text(project["name"]), project["project_id"], Text("\n".join(roots)))
+        if found:
+            output.stdout().print(table)
+        else:
+            output.stderr().print("There are no projects yet; `clumsies init` makes one.")
+
+
+def status(project: ProjectOption = None, as_json: JsonOption = False) -> None:
+    """Say how the daemon, this directory's memory and its search index stand."""
+    with output.failures(as_json), connected() as daemon:
+        health = daemon.call("health")
+        project_id = daemon.project(project)
+        facts: dict[str, Any] = {
+            "daemon": health,
+            "project_id": project_id,
+            "memory": daemon.call("memory_cache", {"project_id": project_id}),
+            "index": daemon.call("search_index_status", {"project_id": project_id}),
+            "sync": daemon.call("sync_status"),
+        }
+        if as_json:
+            output.write_json(facts)
+            return
+        _print_status(facts)
+
+
+def _print_status(facts: dict[str, Any]) -> None:
+    index, memory, sync = facts["index"], facts["memory"], facts["sync"]
+    rows = [
+        (
+            "daemon",
+            f"{facts['daemon']['daemon_version']}, authority {facts['daemon']['server_url']}",
+        ),
+        ("project", facts["project_id"]),
+        ("memory", f"{memory['state'].replace('_', ' ')}{_short_commit(memory)}"),
+        ("index", _index_line(index)),
+        ("models", _models_line(index)),
+        ("waiting", f"{sync['pending_operation_count']} operations for a Server"),
+    ]
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="faint")
+    table.add_column(overflow="fold")
+    for name, line in rows:
+        table.add_row(name, Text(line))
+    output.stdout().print(table)
+
+
+def _short_commit(memory: dict[str, Any]) -> str:
+    return f", commit {memory['commit_id'][:12]}" if memory.get("commit_id") else ", nothing yet"
+
+
+def _index_line(index: dict[str, Any]) -> str:
+    if index["ready"]:
+        return "ready"
+    if index.get("last_error"):
+        return f"failed ({index['last_error']}); it is tried again by itself"
+    if index.get("units_total"):
+        return f"building, {index.get('units_done', 0)} of {index['units_total']} passages"
+    return str(index.get("build_state", "not built yet"))
+
+
+def _models_line(index: dict[str, Any]) -> str:
+    if index["model_status"] == "preparing":
+        done, total = index.get("model_downloaded_bytes", 0), index.get("model_total_bytes", 0)
+        return f"preparing, {done / 1e6:.0f} of {total / 1e6:.0f} MB"
+    return str(index["model_status"])
+
+
+def _directory(directory: Path, *, must_exist: bool = True) -> Path:
+    root = directory.expanduser().absolute()
+    if must_exist and not root.is_dir():
+        raise InvalidRequest("invalid_request", f"{root} is not a directory; check the path.")
+    return root
+
+
+def _binding_of(daemon: Connection, root: Path) -> dict[str, Any] | None:
+    """The binding of exactly this directory."""
+    wanted = {str(root), str(root.resolve())}
+    bindings: list[dict[str, Any]] = daemon.call("list_project_bindings")["bindings"]
+    return next((item for item in bindings if item["workspace_root"] in wanted), None)
