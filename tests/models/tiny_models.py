@@ -25,6 +25,8 @@ POSITIONS = 512
 DIMENSIONS = 384
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 BOS, PAD, EOS, UNKNOWN = range(4)
+MASK_TOKEN = "<mask>"
+"""The vocabulary's last piece."""
 _VOCABULARY = """
 a after amounts and are back balancer before build cluster customers deploy depot
 engineer floating for how image integers is log money never numbers of parcels passage
@@ -48,10 +50,12 @@ def tokenizer_json() -> bytes:
     pieces: list[tuple[str, float]] = [(token, 0.0) for token in SPECIAL]
     pieces += [(f"▁{word}", -2.0) for word in WORDS]
     pieces += [(character, -10.0) for character in CHARACTERS]
+    pieces.append((MASK_TOKEN, 0.0))
     tokenizer = Tokenizer(models.Unigram(pieces, UNKNOWN))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])
+    tokenizer.add_special_tokens([AddedToken(MASK_TOKEN, lstrip=True, special=True)])
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>",
         pair="<s> $A </s> </s> $B </s>",
@@ -63,14 +67,14 @@ def tokenizer_json() -> bytes:
 
 
 def vocabulary_size() -> int:
-    return len(SPECIAL) + len(WORDS) + len(CHARACTERS)
+    return len(SPECIAL) + len(WORDS) + len(CHARACTERS) + 1
 
 
 def token_table() -> np.ndarray:
     """float32 (vocabulary, DIMENSIONS): the embedder's vector of every token."""
     table = np.random.default_rng(7).standard_normal((vocabulary_size(), DIMENSIONS))
     table[: len(SPECIAL)] *= 0.1
-    table[-len(CHARACTERS) :] *= 0.3
+    table[len(SPECIAL) + len(WORDS) :] *= 0.3
     return table.astype(np.float32)
 
 
