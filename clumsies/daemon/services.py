@@ -37,6 +37,7 @@ from clumsies.version import VERSION
 STOP_TIMEOUT_S = 30.0
 """More than the daemon's own bounds for ending."""
 START_TIMEOUT_S = 30.0
+STATUS_TIMEOUT_S = 10.0
 _POLL_S = 0.05
 _LOG_TAIL_BYTES = 4 * 1024 * 1024
 
@@ -150,15 +151,15 @@ class DaemonControl:
         self.stop()
         return self.start()
 
-    def status(self) -> DaemonStatus:
-        """What is true now; asking starts nothing, unless systemd's socket is asked (it does)."""
+    def status(self, *, timeout_s: float = STATUS_TIMEOUT_S) -> DaemonStatus:
+        """What is true now. Asking starts nothing: without a process no socket is touched."""
         pid = running_pid(self.places)
         health: dict[str, object] | None = None
         problem: str | None = None
         if pid is not None:
             try:
                 with self._client() as client:
-                    health = client.call("health", timeout_s=10.0)
+                    health = client.call("health", timeout_s=timeout_s)
             except ClumsiesError as error:
                 problem = f"{error.message} ({error.code})"
         return DaemonStatus(

@@ -40,6 +40,7 @@ class Daemon:
         self._ready.bind(str(notify))
         self._ready.settimeout(LONG_S)
         self.process = self.launch({"NOTIFY_SOCKET": str(notify)})
+        self._ended = False
         assert self.notified() == "READY=1"
 
     def launch(self, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
@@ -63,12 +64,13 @@ class Daemon:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Send the signal and wait; the exit status."""
-        if self.process.poll() is None:
+        if not self._ended and self.process.poll() is None:
             self.process.send_signal(number)
-        status = self.process.wait(LONG_S)
-        self.process.communicate()
-        self._ready.close()
-        return status
+        if not self._ended:
+            self._ended = True
+            self.process.communicate(timeout=LONG_S)
+            self._ready.close()
+        return self.process.returncode
 
     def logs(self) -> str:
         """Every log file's text."""

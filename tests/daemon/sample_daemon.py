@@ -56,6 +56,9 @@ class SampleService:
             (self._root / f"waiting-{rest}").touch()
             gone = context.cancel.wait(30.0)
             (self._root / f"{'cancelled' if gone else 'forgotten'}-{rest}").touch()
+        elif word == "stubborn":
+            (self._root / f"waiting-{rest}").touch()
+            time.sleep(600.0)
         elif word == "missing":
             raise NotFound("memory_resource_not_found", "It is not there.", {"ids": [rest]})
         elif word == "broken":

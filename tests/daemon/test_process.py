@@ -119,17 +119,23 @@ def test_what_is_under_way_at_the_end_is_finished_and_answered(own_daemon: Daemo
     assert own_daemon.saw("stored-p")
 
 
-def test_a_second_signal_ends_the_waiting(own_daemon: Daemon) -> None:
+@pytest.mark.parametrize(("word", "status"), [("wait", 0), ("stubborn", 1)])
+def test_a_second_signal_ends_the_waiting(own_daemon: Daemon, word: str, status: int) -> None:
+    """A handler that does not listen cannot keep the process: it ends, and says so."""
+    body = (
+        '{"id":1,"method":"activate_memory","payload":{"project_id":"p","query":"%s 2"},'
+        '"agent_runtime":{"protocol_revision":1,"build_id":"b"}}'
+    )
     with Peer(own_daemon.places.socket) as peer:
-        peer.send(
-            b'{"id":1,"method":"activate_memory","payload":{"project_id":"p","query":"wait 2"},'
-            b'"agent_runtime":{"protocol_revision":1,"build_id":"b"}}'
-        )
+        peer.send((body % word).encode())
         wait_for(lambda: own_daemon.saw("waiting-2"), "the handler runs")
         own_daemon.process.send_signal(signal.SIGTERM)
         assert own_daemon.notified() == "STOPPING=1"
-        assert own_daemon.end() == 0
-        assert own_daemon.saw("cancelled-2")
+        assert own_daemon.end() == status
+        assert own_daemon.saw("cancelled-2") == (word == "wait")
+        assert own_daemon.saw("closed")
+        assert running_pid(own_daemon.places) is None
+        assert not own_daemon.places.socket.exists()
 
 
 def test_a_hangup_reopens_the_logs_and_reloads(own_daemon: Daemon) -> None:
@@ -217,8 +223,8 @@ def test_a_client_starts_the_daemon_once_and_waits(tmp_path: Path) -> None:
     with ThreadPoolExecutor(3) as pool:
         found = list(pool.map(health, range(3)))
     assert [answer["server_url"] for answer in found] == ["local:"] * 3  # type: ignore[index]
+    wait_for(lambda: sum(p.poll() is None for p in launched) == 1, "one is left")
     pid = running_pid(stopped.places)
-    assert pid is not None
     for process in launched:
         if process.pid == pid:
             process.send_signal(signal.SIGTERM)
