@@ -18,8 +18,8 @@ import apsw
 from clumsies.engine.analysis import document_terms, query_terms
 from clumsies.storage.database import all_rows, first_row, only_row
 
-COLUMN_WEIGHTS = (8.0, 6.0, 4.0, 1.0)
-"""BM25 weights of path, title, heading, body."""
+COLUMN_WEIGHTS = (1.0, 2.0, 2.0, 1.0)
+"""BM25 weights of path, title, heading, body, chosen by measurement (evaluation/RESULTS.md)."""
 MAX_TERMS = 64
 """Distinct terms a query may use; the rarest stay."""
 MAX_POSTINGS = 1_000_000

@@ -47,7 +47,8 @@ class InputBudget:
 
 @dataclass(slots=True)
 class _Section:
-    """A byte range under one heading path; `bare` where it is a heading and nothing else.
+    """A byte range under one heading path; `bare` where it is a heading, or YAML front matter, and
+    nothing else.
 
     `identity` is that of the headings and how many sections before have the same, so that it does
     not depend on what is merged.
@@ -180,7 +181,8 @@ class _Splitter:
         sections: list[_Section] = []
         first = headings[0][1] if headings else len(self._body)
         if self._trimmed(0, first).start < self._trimmed(0, first).end:
-            sections.append(_Section((), "root/0", 0, first, bare=False))
+            bare = not self._body[self._blocks.content_start : first].strip(_SPACE)
+            sections.append(_Section((), "root/0", 0, first, bare))
         trail: list[tuple[int, str]] = []
         occurrences = Counter({"root": len(sections)})
         for i, (level, start, end, text_start, text_end, _depth) in enumerate(headings):
