@@ -14,10 +14,11 @@ test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 bench: $(VENV)/.installed-bench
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m pytest benchmarks -q --benchmark-json=benchmarks.json
+	$(BIN)/python -m benchmarks.results benchmarks.json
 
 bench-short: $(VENV)/.installed-bench
-	$(BIN)/python -m benchmarks --short
+	$(BIN)/python -m pytest benchmarks -q --short --benchmark-json=benchmarks.json
 
 eval: $(VENV)/.installed-bench
 	$(BIN)/python -m evaluation all --write evaluation/RESULTS.md
