@@ -2,8 +2,9 @@
 
     python -m benchmarks.bench_model_speed [--rounds N]
 
-Variants take turns within a round, and a ratio is made of one round's times before the median
-over rounds is taken: what else the machine does falls on all of them.
+Variants take turns within a round, so that what else the machine does falls on all of them. Two
+ratios are given: of the quickest rounds, and of processor time (all threads of the process, median
+over rounds), which other programs hardly change.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from onnxruntime import GraphOptimizationLevel as Level
 
 from benchmarks.results import figure, table
 from benchmarks.synthetic import read_memory, sample_directory
+from clumsies.config import worker_threads
 from clumsies.engine.ranking import RERANK_LIMIT
 from clumsies.engine.units import InputBudget, model_text, split
 from clumsies.models.manifest import COMPACT
@@ -43,6 +46,14 @@ MAPPED = {
 NO_PREPACKING = {"session.disable_prepacking": "1"}
 
 Work = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Beside OURS: the quickest round's wall time, and the processor time."""
+
+    wall: float
+    processor: float
 
 
 class Graph:
@@ -99,21 +110,26 @@ def sample_pairs() -> list[ModelInput]:
     return pairs
 
 
-def taking_turns(variants: Mapping[str, Work], rounds: int) -> dict[str, float]:
-    """Each variant's seconds over those of OURS: the median over rounds."""
-    ratios: dict[str, list[float]] = {name: [] for name in variants}
+def taking_turns(variants: Mapping[str, Work], rounds: int) -> dict[str, Ratio]:
+    """What each variant takes beside OURS."""
+    walls: dict[str, list[float]] = {name: [] for name in variants}
+    processor: dict[str, list[float]] = {name: [] for name in variants}
     for number in range(rounds):
         names = list(variants)
         if number % 2:
             names.reverse()
-        spent = {}
         for name in names:
-            start = time.perf_counter()
+            wall, used = time.perf_counter(), time.process_time()
             variants[name]()
-            spent[name] = time.perf_counter() - start
-        for name, seconds in spent.items():
-            ratios[name].append(seconds / spent[OURS])
-    return {name: statistics.median(found) for name, found in ratios.items()}
+            walls[name].append(time.perf_counter() - wall)
+            processor[name].append(time.process_time() - used)
+    return {
+        name: Ratio(
+            min(walls[name]) / min(walls[OURS]),
+            statistics.median(np.divide(processor[name], processor[OURS]).tolist()),
+        )
+        for name in variants
+    }
 
 
 def on_pool(pool: WorkerPool, graph: Graph, pairs: Sequence[ModelInput], sign: int) -> Work:
@@ -121,7 +137,7 @@ def on_pool(pool: WorkerPool, graph: Graph, pairs: Sequence[ModelInput], sign: i
     return lambda: pool.map(graph.run, pairs, cost=lambda pair: sign * len(pair))
 
 
-def side_by_side(path: Path, pairs: list[ModelInput], rounds: int) -> dict[str, float]:
+def side_by_side(path: Path, pairs: list[ModelInput], rounds: int) -> dict[str, Ratio]:
     """Who uses the processors: calls beside each other, or threads within one."""
     pool, one, two = WorkerPool(WORKERS), Graph(path), Graph(path, threads=WORKERS)
     sessions = [Graph(path), Graph(path)]
@@ -148,7 +164,7 @@ def side_by_side(path: Path, pairs: list[ModelInput], rounds: int) -> dict[str, 
     return found
 
 
-def orders(path: Path, pairs: list[ModelInput], rounds: int) -> dict[str, float]:
+def orders(path: Path, pairs: list[ModelInput], rounds: int) -> dict[str, Ratio]:
     """Which pair starts first on the pool."""
     pool, graph = WorkerPool(WORKERS), Graph(path)
     graph.run_all(pairs)
@@ -168,7 +184,7 @@ def orders(path: Path, pairs: list[ModelInput], rounds: int) -> dict[str, float]
     return found
 
 
-def levels(path: Path, pairs: list[ModelInput], rounds: int) -> tuple[dict[str, float], ...]:
+def levels(path: Path, pairs: list[ModelInput], rounds: int) -> tuple[dict[str, Ratio], ...]:
     """Graph optimisation: seconds of a pass, and of opening the session."""
     named = {
         OURS: Level.ORT_ENABLE_ALL,
@@ -184,7 +200,7 @@ def levels(path: Path, pairs: list[ModelInput], rounds: int) -> tuple[dict[str, 
     return taking_turns(runs, rounds), taking_turns(opens, rounds)
 
 
-def mappings(path: Path, pairs: list[ModelInput], rounds: int) -> tuple[dict[str, float], ...]:
+def mappings(path: Path, pairs: list[ModelInput], rounds: int) -> tuple[dict[str, Ratio], ...]:
     """ORT-format files, which alone can be mapped: seconds of a pass, and of opening."""
     with tempfile.TemporaryDirectory() as place:
         ort = Path(place) / "model.ort"
@@ -235,22 +251,27 @@ def _open(path: Path, *, level: Level = Level.ORT_ENABLE_ALL, **options: dict[st
 
 
 def _seconds(work: Work) -> float:
-    start = time.perf_counter()
+    """Processor time."""
+    start = time.process_time()
     work()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def rows(
-    ours: str, ratios: Mapping[str, float], opening: Mapping[str, float] | None = None
+    ours: str, ratios: Mapping[str, Ratio], opening: Mapping[str, Ratio] | None = None
 ) -> list[list[str]]:
     """A table's rows: OURS under the name `ours`, then the others."""
     found = []
     for name, ratio in ratios.items():
-        row = [ours if name == OURS else name, f"{figure(ratio)} x"]
+        row = [ours if name == OURS else name, *map(_times, (ratio.wall, ratio.processor))]
         if opening is not None:
-            row.append(f"{figure(opening[name])} x")
+            row.append(_times(opening[name].processor))
         found.append(row)
     return found
+
+
+def _times(ratio: float) -> str:
+    return f"{figure(ratio)} x"
 
 
 def main() -> None:
@@ -259,27 +280,27 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     path = PACKAGED_ROOT / COMPACT.reranker.model_file.path
     pairs = sample_pairs()
+    some = pairs[::3]
     lengths = sorted(map(len, pairs))
     print(
         f"The compact reranker, {len(pairs)} pairs of {lengths[0]} to {lengths[-1]} tokens "
-        f"(median {lengths[len(lengths) // 2]}), {WORKERS} processors' worth of threads, ONNX "
-        f"Runtime {onnxruntime.__version__}. Ratios of one run, medians of {rounds} rounds.\n"
+        f"(median {lengths[len(lengths) // 2]}), {worker_threads()} processors, ONNX Runtime "
+        f"{onnxruntime.__version__}, {rounds} rounds.\n"
     )
+    beside = ["time", "processor time"]
     ours = "one session of one thread, pairs side by side on two threads (ours)"
-    print(table(["processors", "takes"], rows(ours, side_by_side(path, pairs, rounds))), "\n")
-    print(
-        table(
-            ["order on the pool", "takes"],
-            rows("longest first (ours)", orders(path, pairs, rounds)),
-        ),
-        "\n",
-    )
-    run, opening = levels(path, pairs, max(3, rounds // 3))
-    print(table(["graph optimisation", "takes", "opening"], rows("all (ours)", run, opening)), "\n")
-    run, opening = mappings(path, pairs, max(3, rounds // 3))
-    print(table(["weights", "takes", "opening"], rows("ONNX, read (ours)", run, opening)), "\n")
-    found = warm_up(path, pairs, max(3, rounds // 3))
-    print(table(["warm-up", "beside a later call"], rows("", found)))
+    show(["processors", *beside], rows(ours, side_by_side(path, pairs, rounds)))
+    ours = "longest first (ours)"
+    show(["order on the pool", *beside], rows(ours, orders(path, pairs, rounds)))
+    opens = [*beside, "opening, processor time"]
+    show(["graph optimisation", *opens], rows("all (ours)", *levels(path, some, rounds)))
+    show(["weights", *opens], rows("ONNX, read (ours)", *mappings(path, some, rounds)))
+    warm = [[name, _times(ratio)] for name, ratio in warm_up(path, pairs, rounds).items()]
+    show(["warm-up", "processor time beside a later call"], warm)
+
+
+def show(head: Sequence[str], body: Sequence[Sequence[str]]) -> None:
+    print(table(head, body), "\n", flush=True)
 
 
 if __name__ == "__main__":

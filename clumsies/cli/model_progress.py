@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import TypeVar
@@ -27,6 +28,8 @@ from clumsies.models.status import Progress as ModelProgress
 _T = TypeVar("_T")
 _MEGABYTE = 1_000_000
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GRACE_S = 2.0
+_POLL_S = 0.1
 _TOTAL = "all files"
 _WAITING = "another process is preparing these models; waiting for it"
 
@@ -134,8 +137,12 @@ def stopped_by_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def in_background(work: Callable[[], _T]) -> _T:
-    """The result of `work`, done by a thread that does not keep the process alive."""
+def in_background(work: Callable[[], _T], stop: threading.Event) -> _T | None:
+    """The result of `work`, done by a thread that does not keep the process alive.
+
+    None where it did not end within GRACE_S after `stop`: a connection that is not answered cannot
+    be interrupted, and a part on the disk may be left at any time.
+    """
     outcome: Future[_T] = Future()
 
     def run() -> None:
@@ -145,4 +152,12 @@ def in_background(work: Callable[[], _T]) -> _T:
             outcome.set_exception(error)
 
     threading.Thread(target=run, name="model-preparation", daemon=True).start()
-    return outcome.result()
+    left_s = GRACE_S
+    while left_s > 0:
+        try:
+            return outcome.result(_POLL_S)
+        except FutureTimeout:
+            if outcome.done():  # It is the work's own.
+                raise
+            left_s -= _POLL_S if stop.is_set() else 0.0
+    return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -187,9 +188,11 @@ def prepare_store(
     store = open_store(view.pause)
     try:
         with stopped_by_signals() as stop, view:
-            reached = in_background(lambda: store.prepare(view.show, stop, attempts=attempts))
+            ended = in_background(lambda: store.prepare(view.show, stop, attempts=attempts), stop)
     except TransferFailed as error:
         raise _given_up(store, error) from error
+    # Where it did not end, the lock that says "preparing" goes with this process.
+    reached = ended or replace(store.status(), state="missing")
     if as_json:
         output.write_json(status_object(store, reached))
     elif reached.state == "ready":

@@ -170,6 +170,20 @@ def test_ctrl_c_keeps_what_was_fetched_and_the_next_call_goes_on(
     assert server.ranges(MODEL) == [None, "bytes=12345-"]
 
 
+def test_ctrl_c_does_not_wait_for_a_server_that_never_answers(
+    tmp_path: Path, server: FaultServer
+) -> None:
+    server.plan(MODEL, faults.never_answer)
+    running = child(tmp_path, server, subprocess.PIPE)
+    assert server.sent_enough.wait(WAIT_S)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=WAIT_S)
+    assert running.returncode == 3
+    assert "Traceback" not in err
+    assert json.loads(out)["state"] == "missing"
+    assert not server.release.is_set()
+
+
 def test_a_terminal_shows_a_bar_for_the_file_and_for_all(
     tmp_path: Path, server: FaultServer
 ) -> None:
