@@ -1,1 +1,1 @@
-"""What a memory is made of: Markdown on disk, later drafts and Effective Memory."""
+"""What a memory is made of: Markdown on disk, drafts over an installed commit, Effective Memory."""

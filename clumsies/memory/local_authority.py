@@ -170,6 +170,7 @@ class LocalAuthority:
         for text in wanted:
             check_path(text.path)
             check_content(text.content)
+        _check_collisions(text.path for text in wanted)
         with self._mutex:
             with self._database.reader() as connection:
                 project = _project(connection, project_id)
@@ -218,7 +219,7 @@ class LocalAuthority:
                 if path not in kept:
                     del edition.entries[entry.item_id]
                     edition.removed.append(path)
-        _check_collisions(edition)
+        _check_collisions(entry.path or "" for entry in edition.entries.values())
         return edition
 
     def _place(self, edition: _Edition, old: TreeEntry | None, text: ImportedText) -> None:
@@ -372,8 +373,8 @@ def _texts(connection: apsw.Connection, edition: _Edition) -> dict[str, str]:
     return texts
 
 
-def _check_collisions(edition: _Edition) -> None:
-    found = find_collision(entry.path or "" for entry in edition.entries.values())
+def _check_collisions(paths: Iterable[str]) -> None:
+    found = find_collision(paths)
     if found is not None:
         first, second = found
         raise InvalidRequest(

@@ -1,1 +1,1 @@
-"""Durable storage: database policy, later objects and generations."""
+"""Durable storage: database policy, the local database, objects, generations, project storage."""
