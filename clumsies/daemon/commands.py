@@ -1,8 +1,9 @@
-"""Running the platform's own tools, with a bound and without a shell."""
+"""Running the platform's own tools, bounded and without a shell, and saying what failed."""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 
 from clumsies.errors import DaemonFailed
@@ -35,3 +36,10 @@ def required(run: Runner, command: Sequence[str]) -> None:
             "service_manager_failed",
             f"`{' '.join(command)}` failed; run it by hand to see why.",
         )
+
+
+def say(message: str) -> None:
+    """One line for whoever started the daemon by hand, and for the service's error log."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"clumsiesd: {message}\n")
+        sys.stderr.flush()

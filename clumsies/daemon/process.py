@@ -13,7 +13,6 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from clumsies.config import (
     take_service_environment,
 )
 from clumsies.daemon import crash, sockets
+from clumsies.daemon.commands import say
 from clumsies.daemon.connections import SocketServer
 from clumsies.daemon.context import ProcessContext, Service, ServiceFactory, Statistics
 from clumsies.daemon.dispatcher import Dispatcher
@@ -233,13 +233,6 @@ def _settle(future: asyncio.Future[None], error: Exception | None) -> None:
         future.set_result(None)
     else:
         future.set_exception(error)
-
-
-def say(message: str) -> None:
-    """One line for whoever started the daemon by hand, and for the service's error log."""
-    if sys.stderr is not None:
-        sys.stderr.write(f"clumsiesd: {message}\n")
-        sys.stderr.flush()
 
 
 def run_command(run_daemon: Callable[[], int] = run) -> int:

@@ -25,9 +25,9 @@ from clumsies.config import (
     service_settings,
 )
 from clumsies.daemon.client import DaemonClient, ensure_running
+from clumsies.daemon.commands import say
 from clumsies.daemon.launchd import Launchd
 from clumsies.daemon.lock import running_pid
-from clumsies.daemon.process import say
 from clumsies.daemon.systemd import Systemd
 from clumsies.errors import EXIT_OK, ClumsiesError, DaemonFailed
 from clumsies.files import ensure_private_directory

@@ -14,7 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from clumsies.daemon.client import DaemonClient, check_endpoint, ensure_running
+from clumsies.daemon.client import (
+    DaemonClient,
+    check_endpoint,
+    ensure_running,
+    start_detached,
+)
 from clumsies.daemon.lock import running_pid
 from clumsies.errors import DaemonFailed, NotReady
 from tests.daemon.running import LONG_S, ROOT, Daemon, Peer, wait_for
@@ -240,6 +245,14 @@ def test_a_daemon_that_does_not_come_is_said_to_be_away(tmp_path: Path) -> None:
         ensure_running(client, wait_s=0.2, start=lambda: asked.append(1))
     assert caught.value.code == "daemon_unavailable"
     assert asked == [1]
+
+
+def test_a_start_that_fails_is_not_ready(tmp_path: Path) -> None:
+    start_detached([sys.executable, "-c", ""])
+    for command in ([sys.executable, "-c", "exit(1)"], [str(tmp_path / "nothing")]):
+        with pytest.raises(NotReady) as caught:
+            start_detached(command)
+        assert caught.value.code == "daemon_unavailable"
 
 
 def test_many_starts_at_once_leave_one_daemon(tmp_path: Path) -> None:
