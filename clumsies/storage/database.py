@@ -75,6 +75,12 @@ def mapped_errors(path: Path) -> Iterator[None]:
             f"{path} stayed locked by another program for {BUSY_TIMEOUT_MS // 1000} s; "
             "end that program and run it again.",
         ) from error
+    except apsw.Error as error:
+        raise IndexFailed(
+            "search_index_failed",
+            f"SQLite refused an operation on {path} ({type(error).__name__}); "
+            "if that repeats, delete the file, which is derived data, and index again.",
+        ) from error
 
 
 def first_row(
