@@ -1,0 +1,288 @@
+"""The training loop: listwise softmax over one positive and its negatives.
+
+The learning rate warms up over the first share of the time and then falls to zero in a straight
+line, by the clock and not by steps, so a run ends when its minutes are over whatever the speed of
+the machine. Checkpoints hold the running mean of the weights, which is usable at any time.
+
+A step is cut into portions of a few groups; each thread runs whole portions on one core and the
+gradients are added once a step. On a busy machine that wastes far less than threads that meet at
+every matrix product. The order of threads decides the order of dropout masks and of additions, so
+a seed fixes what is drawn, not the last bits of the weights.
+"""
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Encoding, Tokenizer
+from torch import Tensor
+from torch.nn import functional
+
+from evaluation.train_reranker import model as network
+from evaluation.train_reranker.pairs import Example, Group, Section, examples, pair_ids
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a run depends on beside its data; lengths in word pieces, times in minutes."""
+
+    minutes: float = 95.0
+    steps: int | None = None
+    groups: int = 8
+    negatives: int = 4
+    in_batch: int = 0
+    length: int = 176
+    learning_rate: float = 8e-5
+    warm_up: float = 0.05
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    dropout: float = 0.05
+    frozen_layers: int = 0
+    average: float = 0.995
+    portion: int = 2
+    seed: int = 2
+    threads: int = 2
+    bfloat16: bool = True
+    checkpoint_minutes: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Token ids of pairs, padded: int64 ``(b, l)`` each."""
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    token_type_ids: Tensor
+
+
+def pad(pairs: Sequence[tuple[list[int], int]]) -> Batch:
+    """Pairs as ``pair_ids`` gives them, padded to the longest."""
+    longest = max(len(ids) for ids, _ in pairs)
+    input_ids = torch.zeros((len(pairs), longest), dtype=torch.int64)
+    mask, types = torch.zeros_like(input_ids), torch.zeros_like(input_ids)
+    for row, (ids, start) in enumerate(pairs):
+        input_ids[row, : len(ids)] = torch.tensor(ids)
+        mask[row, : len(ids)] = 1
+        types[row, start : len(ids)] = 1
+    return Batch(input_ids, mask, types)
+
+
+def with_in_batch(batch: Sequence[Example], extra: int, generator: random.Random) -> list[Example]:
+    """Each example with ``extra`` positives of other examples of the step as more negatives."""
+    found = []
+    for position, item in enumerate(batch):
+        others = [other.documents[0] for i, other in enumerate(batch) if i != position]
+        drawn = generator.sample(others, min(extra, len(others)))
+        found.append(Example(item.query, (*item.documents, *drawn)))
+    return found
+
+
+def encode(
+    batch: Sequence[Example], tokenizer: Tokenizer, length: int
+) -> list[tuple[list[int], int]]:
+    """Every pair as ``pair_ids`` gives it, example by example."""
+    queries = _ids(tokenizer, [item.query for item in batch])
+    documents = iter(_ids(tokenizer, [text for item in batch for text in item.documents]))
+    return [
+        pair_ids(query, next(documents), length)
+        for query, item in zip(queries, batch, strict=True)
+        for _ in item.documents
+    ]
+
+
+def _ids(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+    encodings: list[Encoding] = tokenizer.encode_batch(texts, add_special_tokens=False)
+    return [encoding.ids for encoding in encodings]
+
+
+def listwise_loss(values: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Mean over lists of the cross-entropy of the first entry; lists lie end to end."""
+    lists = torch.nn.utils.rnn.pad_sequence(
+        list(values.split(list(sizes))), batch_first=True, padding_value=-1e4
+    )
+    return functional.cross_entropy(lists, torch.zeros(len(sizes), dtype=torch.int64))
+
+
+def rate(progress: float, settings: Settings) -> float:
+    """The learning rate when ``progress`` (0 to 1) of the run is over."""
+    if progress < settings.warm_up:
+        return settings.learning_rate * progress / settings.warm_up
+    return settings.learning_rate * max(0.0, 1.0 - progress) / (1.0 - settings.warm_up)
+
+
+class Average:
+    """Running mean of a model's weights; young means weigh the present more."""
+
+    def __init__(self, model: network.Reranker, decay: float) -> None:
+        self.decay = decay
+        self.updates = 0
+        self.weights = {name: value.clone() for name, value in model.state_dict().items()}
+
+    def update(self, model: network.Reranker) -> None:
+        """Move the mean towards the model's present weights."""
+        self.updates += 1
+        share = 1.0 - min(self.decay, (1.0 + self.updates) / (10.0 + self.updates))
+        for name, value in model.state_dict().items():
+            if not name.endswith("words.weight"):  # frozen
+                self.weights[name].lerp_(value, share)
+
+
+def optimizer(model: network.Reranker, settings: Settings) -> torch.optim.Optimizer:
+    """AdamW over everything that is not frozen; this is where it is frozen.
+
+    Word embeddings always are. With ``frozen_layers`` so are the other embeddings and the lowest
+    layers, which saves their backward pass.
+    """
+    model.encoder.words.weight.requires_grad_(False)
+    if settings.frozen_layers:
+        for part in (model.encoder.positions, model.encoder.norm):
+            part.requires_grad_(False)
+        model.encoder.segment.requires_grad_(False)
+        for layer in model.encoder.layers[: settings.frozen_layers]:
+            layer.requires_grad_(False)
+    decayed: list[Tensor] = []
+    plain: list[Tensor] = []
+    for value in model.parameters():
+        if value.requires_grad:
+            (decayed if value.ndim > 1 else plain).append(value)
+    return torch.optim.AdamW(
+        [
+            {"params": decayed, "weight_decay": settings.weight_decay},
+            {"params": plain, "weight_decay": 0.0},
+        ],
+        lr=settings.learning_rate,
+        eps=1e-6,
+    )
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a run has done so far."""
+
+    steps: int = 0
+    pairs: int = 0
+    groups: int = 0
+    seconds: float = 0.0
+    loss: float = 0.0
+
+
+def train(
+    model: network.Reranker,
+    groups: Sequence[Group],
+    sections: Sequence[Section],
+    tokenizer: Tokenizer,
+    settings: Settings,
+    output: Path,
+    report: Callable[[str], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Progress:
+    """Train ``model`` in place; ``output`` gets checkpoints, ``final.pt`` and ``run.json``.
+
+    ``final.pt`` holds the mean weights and ``last.pt`` the last ones. ``report`` gets a line
+    every 10 steps. The clock is in seconds.
+    """
+    torch.manual_seed(settings.seed)
+    torch.set_num_threads(1)
+    pool = ThreadPoolExecutor(settings.threads, initializer=torch.set_num_threads, initargs=(1,))
+    output.mkdir(parents=True, exist_ok=True)
+    generator = random.Random(settings.seed)
+    stream = examples(groups, sections, settings.negatives, settings.seed)
+    optimiser, average = optimizer(model, settings), Average(model, settings.average)
+    done, start, saved = Progress(), clock(), clock()
+    model.train()
+    while True:
+        done.seconds = clock() - start
+        share = _share(done, settings)
+        if share >= 1.0:
+            break
+        for parameters in optimiser.param_groups:
+            parameters["lr"] = rate(share, settings)
+        batch = _draw(stream, settings, generator)
+        loss = _step(model, batch, tokenizer, optimiser, pool, settings)
+        average.update(model)
+        done.steps, done.groups = done.steps + 1, done.groups + len(batch)
+        done.pairs += sum(len(item.documents) for item in batch)
+        done.loss += (loss - done.loss) * max(0.02, 1.0 / done.steps)
+        if done.steps % 10 == 0:
+            report(
+                f"step {done.steps} pairs {done.pairs} loss {done.loss:.4f} "
+                f"{done.pairs / (clock() - start):.1f} pairs/s share {share:.3f}"
+            )
+        if clock() - saved >= settings.checkpoint_minutes * 60:
+            saved = clock()
+            network.save(model, output / f"step-{done.steps:06d}.pt", average.weights)
+    network.save(model, output / "final.pt", average.weights)
+    network.save(model, output / "last.pt")
+    (output / "run.json").write_text(
+        json.dumps({"settings": asdict(settings), "progress": asdict(done)}, indent=2) + "\n"
+    )
+    model.eval()
+    return done
+
+
+def _share(done: Progress, settings: Settings) -> float:
+    by_clock = done.seconds / (settings.minutes * 60)
+    return by_clock if settings.steps is None else max(by_clock, done.steps / settings.steps)
+
+
+def _draw(stream: Iterator[Example], settings: Settings, generator: random.Random) -> list[Example]:
+    batch = [next(stream) for _ in range(settings.groups)]
+    if settings.in_batch:
+        batch = with_in_batch(batch, settings.in_batch, generator)
+    return batch
+
+
+def _portions(
+    batch: Sequence[Example], tokenizer: Tokenizer, settings: Settings
+) -> list[tuple[list[tuple[list[int], int]], list[int]]]:
+    """The step's pairs and list sizes in portions of a few groups of like length."""
+    coded = [encode([item], tokenizer, settings.length) for item in batch]
+    coded.sort(key=lambda pairs: max(len(ids) for ids, _ in pairs))
+    portions = []
+    for start in range(0, len(coded), settings.portion):
+        part = coded[start : start + settings.portion]
+        portions.append(([pair for pairs in part for pair in pairs], [len(p) for p in part]))
+    return portions
+
+
+def _gradients(
+    model: network.Reranker,
+    parameters: Sequence[Tensor],
+    portion: tuple[list[tuple[list[int], int]], list[int]],
+    settings: Settings,
+) -> tuple[float, tuple[Tensor, ...]]:
+    """The portion's share of the step's loss, and of its gradients."""
+    pairs, sizes = portion
+    batch = pad(pairs)
+    with torch.autocast("cpu", torch.bfloat16, enabled=settings.bfloat16):
+        values = model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+    loss = listwise_loss(values.float(), sizes) * (len(sizes) / settings.groups)
+    return float(loss.detach()), torch.autograd.grad(loss, parameters)
+
+
+def _step(
+    model: network.Reranker,
+    batch: Sequence[Example],
+    tokenizer: Tokenizer,
+    optimiser: torch.optim.Optimizer,
+    pool: ThreadPoolExecutor,
+    settings: Settings,
+) -> float:
+    parameters = [value for group in optimiser.param_groups for value in group["params"]]
+    total, summed = 0.0, None
+    portions = _portions(batch, tokenizer, settings)
+    for loss, gradients in pool.map(
+        lambda portion: _gradients(model, parameters, portion, settings), portions[::-1]
+    ):
+        total += loss
+        summed = gradients if summed is None else torch._foreach_add(summed, gradients)
+    for value, gradient in zip(parameters, summed or (), strict=True):
+        value.grad = gradient
+    torch.nn.utils.clip_grad_norm_(parameters, settings.clip)
+    optimiser.step()
+    return total
