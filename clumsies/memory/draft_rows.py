@@ -104,14 +104,16 @@ def read_draft(connection: apsw.Connection, draft_id: str) -> Draft | None:
     return None if row is None else _draft(row)
 
 
-def find_active_draft(connection: apsw.Connection, project_id: str, name: str) -> Draft | None:
-    """The project's newest active draft that has this id or this target."""
+def find_active_draft(
+    connection: apsw.Connection, project_id: str, name: str, scope: str = "org"
+) -> Draft | None:
+    """The project's newest active draft of this scope that has this id or this target."""
     row = first_row(
         connection,
         f"SELECT {_COLUMNS} FROM local_drafts WHERE project_id = ? "
-        "AND status IN ('open', 'submitted') AND (draft_id = ? OR target_id = ?) "
+        "AND resource_scope = ? AND status IN ('open', 'submitted') AND (draft_id = ? OR target_id = ?) "
         "ORDER BY created_at DESC, draft_id DESC LIMIT 1",
-        (project_id, name, name),
+        (project_id, scope, name, name),
     )
     return None if row is None else _draft(row)
 

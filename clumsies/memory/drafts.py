@@ -307,8 +307,6 @@ def _discarded_draft(moment: _Moment, part: Discard) -> Draft:
             "not_found",
             f"The project has no open draft {part.id!a}; `clumsies drafts` lists them.",
         )
-    if found.resource_scope != "org":
-        raise _invalid("A draft of Project memory is discarded by its draft_id and scope project.")
     return found
 
 

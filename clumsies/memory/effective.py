@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import apsw
 
@@ -40,9 +40,20 @@ from clumsies.types import (
     effective_hash,
 )
 
-KEPT_COMMITS = 16
+KEPT_COMMITS = 8
 KEPT_VIEWS = 8
 _REF_ATTEMPTS = 3
+MemoryState = Literal[
+    "project_ref_not_synced",
+    "storage_unavailable",
+    "generation_missing",
+    "generation_corrupt",
+    "ready",
+]
+_GENERATION_STATES: dict[str, MemoryState] = {
+    "commit_generation_missing": "generation_missing",
+    "commit_generation_corrupt": "generation_corrupt",
+}
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
@@ -148,6 +159,17 @@ class EffectiveView:
             and (before is None or before.facts != entry.facts)
         ]
         return ViewChanges(tuple(sorted(changed)), tuple(sorted(old.keys() - self.entries.keys())))
+
+
+@dataclass(frozen=True, slots=True)
+class CacheState:
+    """What `memory_cache` answers; a path only where the generation there is verified."""
+
+    project_id: str
+    commit_id: str | None
+    active_generation_path: str | None
+    state: MemoryState
+    diagnostic: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +294,23 @@ class EffectiveMemory:
         `require` raise."""
         view = self.view(project_id)
         return list(self.resources(view, [entry.resource_id for entry in view.require(names)]))
+
+    def cache_state(self, project_id: str) -> CacheState:
+        """Whether the project's memory can be read, for people: never raises for what it finds."""
+        place = self._storage.location(self._server_url, project_id)
+        store = GenerationStore(place.generations, project_id)
+        with self._database.reader() as connection:
+            ref = read_ref(connection, project_key(project_id))
+        if ref is None:
+            words = "Nothing of the project is on this machine yet."
+            return CacheState(project_id, None, None, "project_ref_not_synced", words)
+        try:
+            self._require_generation(project_id, ref.commit_id)
+        except (NotReady, StoreFailed) as error:
+            state = _GENERATION_STATES.get(error.code, "storage_unavailable")
+            return CacheState(project_id, ref.commit_id, None, state, error.message)
+        path = str(store.path(ref.commit_id))
+        return CacheState(project_id, ref.commit_id, path, "ready", None)
 
     def _require_generation(self, project_id: str, commit_id: str | None) -> None:
         place = self._storage.location(self._server_url, project_id)

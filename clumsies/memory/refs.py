@@ -128,12 +128,13 @@ def _coordinate_drafts(
 ) -> None:
     drafts = all_rows(
         connection,
-        f"SELECT draft_id FROM local_drafts WHERE project_id = ? AND resource_scope = ? "
-        f"AND {ACTIVE} AND current_commit_id IS NOT ?",
+        "SELECT draft_id, base_commit_id, target_id FROM local_drafts WHERE project_id = ? "
+        f"AND resource_scope = ? AND {ACTIVE} AND current_commit_id IS NOT ?",
         (project_id, scope, commit_id),
     )
-    for (draft_id,) in drafts:
-        coordinate_draft(connection, draft_id, commit_id)
+    commits = _Commits(connection)
+    for draft_id, base, target in drafts:
+        _coordinate(connection, commits, (draft_id, base, target), commit_id)
 
 
 def coordinate_draft(connection: apsw.Connection, draft_id: str, commit_id: str | None) -> None:
@@ -141,32 +142,46 @@ def coordinate_draft(connection: apsw.Connection, draft_id: str, commit_id: str 
     draft's resource changed since its base. What was known of a reconciliation is void."""
     row = first_row(
         connection,
-        "SELECT base_commit_id, target_id FROM local_drafts WHERE draft_id = ?",
+        "SELECT draft_id, base_commit_id, target_id FROM local_drafts WHERE draft_id = ?",
         (draft_id,),
     )
-    if row is None:
-        return
-    base, target = row
-    upstream = _resource_at(connection, base, target) != _resource_at(connection, commit_id, target)
+    if row is not None:
+        _coordinate(connection, _Commits(connection), (row[0], row[1], row[2]), commit_id)
+
+
+def _coordinate(
+    connection: apsw.Connection,
+    commits: _Commits,
+    draft: tuple[str, str | None, str | None],
+    commit_id: str | None,
+) -> None:
+    draft_id, base, target = draft
+    is_current = base == commit_id
+    upstream = not is_current and commits.at(base, target) != commits.at(commit_id, target)
     connection.execute(
         "UPDATE local_drafts SET current_commit_id = ?, freshness = ?, "
         "has_upstream_resource_changes = ?, reconciliation = 'unknown', "
         "reconciliation_candidate_id = NULL WHERE draft_id = ?",
-        (commit_id, "current" if base == commit_id else "behind", int(upstream), draft_id),
+        (commit_id, "current" if is_current else "behind", int(upstream), draft_id),
     )
 
 
-def _resource_at(
-    connection: apsw.Connection, commit_id: str | None, target_id: str | None
-) -> tuple[str | None, str] | None:
-    """(path, blob id) of a resource in a commit; None where it is not in it."""
-    commit = read_commit(connection, commit_id) if commit_id and target_id else None
-    if commit is None:
-        return None
-    for entry in read_tree(connection, commit.tree_id):
-        if entry.item_id == target_id:
-            return entry.path, entry.blob_id
-    return None
+class _Commits:
+    """Where resources stand in commits; each commit is read once."""
+
+    def __init__(self, connection: apsw.Connection):
+        self._connection = connection
+        self._read: dict[str, dict[str, tuple[str | None, str]]] = {}
+
+    def at(self, commit_id: str | None, target_id: str | None) -> tuple[str | None, str] | None:
+        """(path, blob id) of a resource in a commit; None where it is not in it."""
+        if commit_id is None or target_id is None:
+            return None
+        if commit_id not in self._read:
+            commit = read_commit(self._connection, commit_id)
+            tree = [] if commit is None else read_tree(self._connection, commit.tree_id)
+            self._read[commit_id] = {entry.item_id: (entry.path, entry.blob_id) for entry in tree}
+        return self._read[commit_id].get(target_id)
 
 
 def needed_commits(connection: apsw.Connection, project_id: str) -> set[str | None]:

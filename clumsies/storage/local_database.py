@@ -206,7 +206,10 @@ class LocalDatabase:
             temporary.touch(FILE_MODE, exist_ok=False)
             copy = apsw.Connection(str(temporary))
             try:
-                with copy.backup("main", self._writer, "main") as running:
+                with (
+                    self._writer_mutex,
+                    copy.backup("main", self._writer, "main") as running,
+                ):
                     while not running.done:
                         running.step(1_000)
                 copy.execute("PRAGMA journal_mode = DELETE")

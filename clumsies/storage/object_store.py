@@ -33,21 +33,28 @@ def insert_payload(connection: apsw.Connection, payload: CommitPayload) -> None:
 
     Raises StoreFailed("object_corrupt") where other bytes stand under an id.
     """
-    for blob in payload.blobs:
-        _insert(
-            connection,
-            ("cached_blobs", "blob_id", "content"),
-            (blob.blob_id, blob.content, content_hash(blob.content)),
-        )
+    hashes = {blob.blob_id: content_hash(blob.content) for blob in payload.blobs}
+    present = content_hashes(connection, hashes)
+    for name, found in present.items():
+        if found != hashes[name]:
+            raise _other(name)
+    connection.executemany(
+        "INSERT INTO cached_blobs VALUES (?, ?, ?)",
+        [
+            (blob.blob_id, blob.content, hashes[blob.blob_id])
+            for blob in payload.blobs
+            if blob.blob_id not in present
+        ],
+    )
     commit, tree = payload.commit, payload.tree
     _insert(
         connection,
-        ("cached_trees", "tree_id", "payload_json"),
+        ("cached_trees", "tree_id"),
         (tree.tree_id, tree_payload(tree.entries).decode("utf-8")),
     )
     _insert(
         connection,
-        ("cached_commits", "commit_id", "payload_json"),
+        ("cached_commits", "commit_id"),
         (
             commit.commit_id,
             commit.scope,
@@ -63,25 +70,29 @@ def insert_payload(connection: apsw.Connection, payload: CommitPayload) -> None:
 
 
 def _insert(
-    connection: apsw.Connection, table: tuple[str, str, str], row: tuple[str | int | None, ...]
+    connection: apsw.Connection, table: tuple[str, str], row: tuple[str | int | None, ...]
 ) -> None:
-    """Insert `row` (its id first) into (table, id column, compared column) or check it is there."""
-    name, id_column, compared = table
+    """Insert `row`, its id first and its bytes last, into (table, id column), or check that the
+    same bytes are there."""
+    name, id_column = table
     places = ", ".join("?" * len(row))
     connection.execute(
         f"INSERT INTO {name} VALUES ({places}) ON CONFLICT ({id_column}) DO NOTHING", row
     )
     if connection.changes():
         return
-    found = first_row(connection, f"SELECT {compared} FROM {name} WHERE {id_column} = ?", row[:1])
-    position = -1 if compared == "payload_json" else 1
-    if found != (row[position],):
-        raise StoreFailed(
-            "object_corrupt",
-            f"Another object stands under the id {row[0]!s}; nothing was changed. "
-            "Run `clumsies doctor`.",
-            {"object_id": row[0]},
-        )
+    query = f"SELECT payload_json FROM {name} WHERE {id_column} = ?"
+    if first_row(connection, query, row[:1]) != row[-1:]:
+        raise _other(str(row[0]))
+
+
+def _other(object_id: str) -> StoreFailed:
+    return StoreFailed(
+        "object_corrupt",
+        f"Another object stands under the id {object_id}; nothing was changed. "
+        "Run `clumsies doctor`.",
+        {"object_id": object_id},
+    )
 
 
 def has_commit(connection: apsw.Connection, commit_id: str) -> bool:

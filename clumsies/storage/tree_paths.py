@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
-from pathlib import PurePosixPath
 
 SEGMENT_BYTES = 240
 """A segment's limit in UTF-8, below the 255 of common file systems: temporary names are longer."""
@@ -47,6 +46,11 @@ def path_problem(path: str) -> str | None:
     return None
 
 
+def _stem(segment: str) -> str:
+    """The name without what stands after its last dot; a dot at its beginning belongs to it."""
+    return segment.rpartition(".")[0] or segment
+
+
 def _segment_problem(segment: str) -> str | None:
     return next((words for broken, words in _SEGMENT_RULES if broken(segment)), None)
 
@@ -57,7 +61,10 @@ _SEGMENT_RULES: tuple[tuple[Callable[[str], bool], str], ...] = (
     (lambda segment: segment != segment.strip(), "has a segment with white space at an end"),
     (lambda segment: segment.endswith("."), "has a segment that ends with a dot"),
     (
-        lambda segment: any(unicodedata.category(character) == "Cc" for character in segment),
+        lambda segment: (
+            not segment.isprintable()
+            and any(unicodedata.category(character) == "Cc" for character in segment)
+        ),
         "has a control character",
     ),
     (
@@ -65,7 +72,7 @@ _SEGMENT_RULES: tuple[tuple[Callable[[str], bool], str], ...] = (
         'has one of the characters \\ < > : " | ? *',
     ),
     (
-        lambda segment: PurePosixPath(segment).stem.lower() in _RESERVED,
+        lambda segment: _stem(segment).lower() in _RESERVED,
         "has a segment that Windows reserves for a device",
     ),
     (

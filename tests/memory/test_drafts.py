@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from clumsies.errors import ClumsiesError, Conflict, InvalidRequest, NotFound
+from clumsies.errors import ClumsiesError, Conflict, InvalidRequest, IoFailed, NotFound
 from clumsies.memory.draft_rows import DraftFilter, get_draft, list_drafts
 from clumsies.memory.drafts import count_pending
 from clumsies.memory.index_jobs import index_job
@@ -367,6 +367,24 @@ def test_the_project_scope_and_foreign_projects_are_refused(filled: LocalMemory)
         assert code(caught) in ("invalid_request", "memory_resource_not_found")
 
 
+def test_a_draft_of_project_memory_is_only_discarded_by_its_own_id(filled: LocalMemory) -> None:
+    name = filled.id_of("a.md")
+    receipt = filled.store(update(name, "x"), source="cli")
+    with filled.database.writer() as connection:  # as an old installation left it
+        connection.execute("UPDATE local_drafts SET resource_scope = 'project'")
+    assert refused(filled, discard(name)).code == "not_found"
+    assert refused(filled, discard(name), draft_id=receipt.draft_id).code == "invalid_request"
+    request = StoreRequest(
+        project_id=filled.project_id,
+        scope="project",
+        op=discard(receipt.draft_id),
+        draft_id=receipt.draft_id,
+        source="desktop",
+    )
+    filled.drafts.store_draft_operation(request)
+    assert filled.contents() == TEXTS
+
+
 def test_a_broken_draft_is_named_and_can_be_discarded(filled: LocalMemory) -> None:
     receipt = filled.store(update(filled.id_of("a.md"), "x"), source="cli")
     with filled.database.writer() as connection:
@@ -419,6 +437,20 @@ def test_everything_is_there_after_a_restart(filled: LocalMemory) -> None:
     assert again.contents() == before
     assert again.view().effective_hash == hashed
     again.close()
+
+
+def test_a_full_disk_acknowledges_nothing_and_loses_nothing(filled: LocalMemory) -> None:
+    filled.store(create("first.md", "kept"))
+    with filled.database.writer() as connection:  # a limit in pages stands in for the disk's end
+        [(pages,)] = connection.execute("PRAGMA page_count").fetchall()
+    filled.database._writer.execute(f"PRAGMA max_page_count = {pages}")
+    error = refused(filled, create("n.md", "x" * 100_000))
+    assert isinstance(error, IoFailed)
+    assert error.code == "insufficient_space"
+    filled.database._writer.execute("PRAGMA max_page_count = 1000000")
+    filled.store(create("n.md", "x" * 100_000))
+    assert filled.load("first.md").content == "kept"
+    assert filled.database.problems() == []
 
 
 def test_lists_page_in_order_and_filter(filled: LocalMemory) -> None:

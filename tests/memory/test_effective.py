@@ -102,21 +102,29 @@ def test_readiness(memory: LocalMemory) -> None:
     with pytest.raises(NotReady) as caught:
         memory.effective.view("proj_other")
     assert caught.value.code == "project_ref_not_synced"
+    assert memory.effective.cache_state("proj_other").state == "project_ref_not_synced"
     report = memory.bring_in(TEXTS)
     view = memory.view()
     place = memory.storage.location(LOCAL_AUTHORITY, memory.project_id).generations
     marker = place / str(report.commit_id) / "commit-payload.json"
     good = marker.read_bytes()
+    ready = memory.effective.cache_state(memory.project_id)
+    assert (ready.state, ready.commit_id, ready.diagnostic) == ("ready", report.commit_id, None)
+    assert ready.active_generation_path == str(marker.parent)
     marker.write_bytes(b"{}")
     with pytest.raises(StoreFailed) as damaged:
         memory.view()
     assert damaged.value.code == "commit_generation_corrupt"
+    assert memory.effective.cache_state(memory.project_id).state == "generation_corrupt"
     marker.write_bytes(good)
     assert memory.view() is view
     shutil.rmtree(place)
     with pytest.raises(NotReady) as caught:
         memory.view()
     assert caught.value.code == "commit_generation_missing"
+    gone = memory.effective.cache_state(memory.project_id)
+    assert (gone.state, gone.active_generation_path) == ("generation_missing", None)
+    assert gone.diagnostic is not None
     memory.authority.restore_generation(memory.project_id)
     assert memory.view() is view
 
