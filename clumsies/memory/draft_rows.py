@@ -111,7 +111,8 @@ def find_active_draft(
     row = first_row(
         connection,
         f"SELECT {_COLUMNS} FROM local_drafts WHERE project_id = ? "
-        "AND resource_scope = ? AND status IN ('open', 'submitted') AND (draft_id = ? OR target_id = ?) "
+        "AND resource_scope = ? AND status IN ('open', 'submitted') "
+        "AND (draft_id = ? OR target_id = ?) "
         "ORDER BY created_at DESC, draft_id DESC LIMIT 1",
         (project_id, scope, name, name),
     )

@@ -18,12 +18,8 @@ import msgspec
 
 from clumsies.errors import Conflict, InvalidRequest, NotFound
 from clumsies.memory.draft_rows import Draft, find_active_draft, read_draft
-from clumsies.memory.effective import (
-    EffectiveEntry,
-    EffectiveMemory,
-    EffectiveView,
-    draft_operations,
-)
+from clumsies.memory.effective import EffectiveMemory, draft_operations
+from clumsies.memory.effective_view import EffectiveEntry, EffectiveView
 from clumsies.memory.index_jobs import request_build
 from clumsies.memory.operations import (
     Create,

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from clumsies.memory.drafts import DraftStore, StoreReceipt, random_id
-from clumsies.memory.effective import EffectiveMemory, EffectiveView
+from clumsies.memory.effective import EffectiveMemory
+from clumsies.memory.effective_view import EffectiveView
 from clumsies.memory.local_authority import ImportedText, ImportReport, LocalAuthority
 from clumsies.memory.operations import (
     Create,

@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from clumsies.engine.pipeline import Engine
 from clumsies.errors import ClumsiesError, NotFound, NotReady, StoreFailed
-from clumsies.memory.effective import EffectiveMemory, EffectiveView
+from clumsies.memory.effective import EffectiveMemory
+from clumsies.memory.effective_view import EffectiveView
 from clumsies.memory.operations import encode_operation
 from clumsies.storage.project_storage import LOCAL_AUTHORITY
 from clumsies.types import Resource
