@@ -30,7 +30,6 @@ from clumsies.agent.jsonrpc import (
     Request,
     decode,
     failure,
-    notification,
     success,
     too_long,
 )
@@ -41,6 +40,7 @@ from clumsies.agent.output import (
     take_standard_output,
 )
 from clumsies.agent.results import failed, tool_result
+from clumsies.agent.running import RunningCall
 from clumsies.agent.tools import listed
 from clumsies.errors import EXIT_OK, EXIT_USAGE, ClumsiesError, NotReady
 
@@ -102,40 +102,6 @@ def parse_options(argv: Sequence[str]) -> Options | None:
     return options
 
 
-class _Running:
-    """A tool call under way. Its answer and its progress are sent under one lock, or not at all."""
-
-    def __init__(self, request_id: Id, token: Id | None):
-        self.request_id = request_id
-        self.token = token
-        self.cancel = threading.Event()
-        self._mutex = threading.Lock()
-        self._progress = 0
-
-    def report(self, output: Output, message: str) -> None:
-        """Tell the host, where it asked to be told."""
-        if self.token is None:
-            return
-        with self._mutex:
-            if self.cancel.is_set():
-                return
-            self._progress += 1
-            params = {
-                "progressToken": self.token,
-                "progress": self._progress,
-                "message": message,
-            }
-            output.send(notification("notifications/progress", params))
-
-    def end(self) -> bool:
-        """Whether this ended the call: it was neither answered nor cancelled before."""
-        with self._mutex:
-            if self.cancel.is_set():
-                return False
-            self.cancel.set()
-            return True
-
-
 class Proxy:
     """One host's connection. `serve` reads; each tool call has a thread of its own."""
 
@@ -145,7 +111,7 @@ class Proxy:
         self._output = Output(output_descriptor, lambda: os._exit(EXIT_OK))
         self._session = Session(options.unified)
         self._lines = LineBuffer()
-        self._running: dict[Id, _Running] = {}
+        self._running: dict[Id, RunningCall] = {}
         self._mutex = threading.Lock()
         self._caller: Caller | None = None
 
@@ -161,14 +127,14 @@ class Proxy:
             os._exit(EXIT_OK)
 
     def _read(self) -> bytes:
+        """What came in; empty at the end, which is seen even while nothing is read."""
         poll = select.poll()
         poll.register(self._input, 0 if self._output.congested else select.POLLIN)
         while True:
             ready = poll.poll(self._patience_ms())
-            if ready and (ready[0][1] & select.POLLIN or not self._output.congested):
-                return os.read(self._input, _READ_BYTES)
             if ready:
-                return b""
+                readable = ready[0][1] & select.POLLIN
+                return os.read(self._input, _READ_BYTES) if readable else b""
             if not self._output.congested:
                 poll.modify(self._input, select.POLLIN)
             self._report_all()
@@ -186,7 +152,7 @@ class Proxy:
         with self._mutex:
             under_way = list(self._running.values())
         for running in under_way:
-            running.report(self._output, "still working")
+            running.report("still working")
 
     def _take(self, line: bytes | None) -> None:
         request_id: Id | None = None
@@ -262,7 +228,7 @@ class Proxy:
         token = meta.get("progressToken")
         if isinstance(token, bool) or not isinstance(token, str | int):
             token = None
-        running = _Running(request.request_id, token)
+        running = RunningCall(token, self._output.send)
         with self._mutex:
             if request.request_id in self._running:
                 raise ProtocolError(INVALID_REQUEST, "A request of this id is under way.")
@@ -278,7 +244,7 @@ class Proxy:
         return None
 
     def _run(
-        self, request: Request, wanted: ToolRequest, meta: Mapping[str, Any], running: _Running
+        self, request: Request, wanted: ToolRequest, meta: Mapping[str, Any], running: RunningCall
     ) -> None:
         try:
             answer = success(
@@ -294,15 +260,13 @@ class Proxy:
             self._send_answer(answer, request.request_id)
 
     def _outcome(
-        self, wanted: ToolRequest, meta: Mapping[str, Any], running: _Running
+        self, wanted: ToolRequest, meta: Mapping[str, Any], running: RunningCall
     ) -> Mapping[str, Any]:
         from clumsies.agent.calls import Call
 
-        def report(message: str) -> None:
-            running.report(self._output, message)
-
+        call = Call(meta, running.cancel, running.report)
         try:
-            return tool_result(self._ready().run(wanted, Call(meta, running.cancel, report)))
+            return tool_result(self._ready().run(wanted, call))
         except ClumsiesError as error:
             return failed(error)
 

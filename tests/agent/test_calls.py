@@ -321,6 +321,39 @@ def test_an_id_under_way_is_refused(daemon: DaemonStub, session: Host) -> None:
     assert session.receive()["result"]["isError"] is False
 
 
+def test_a_cancelled_call_leaves_the_next_of_its_id_alone(
+    daemon: DaemonStub, session: Host
+) -> None:
+    entered = threading.Semaphore(0)
+    release = threading.Event()
+
+    def slow(_: Any) -> Any:
+        entered.release()
+        release.wait(PATIENCE_S)
+        return activation()
+
+    daemon.handlers["activate_memory"] = slow
+    params = {"name": "activate", "arguments": {"query": "x"}}
+    call = {"jsonrpc": "2.0", "id": "same", "method": "tools/call", "params": params}
+    session.send(call)
+    assert entered.acquire(timeout=PATIENCE_S)
+    session.send(
+        {
+            "jsonrpc": "2.0",
+            "method": "notifications/cancelled",
+            "params": {"requestId": "same"},
+        }
+    )
+    session.send(call)
+    assert entered.acquire(timeout=PATIENCE_S)
+    assert daemon.peer_left.wait(PATIENCE_S)
+    session.ask("ping")
+    session.send(call)
+    assert session.receive()["error"]["code"] == -32600
+    release.set()
+    assert session.receive()["result"]["isError"] is False
+
+
 def test_calls_run_side_by_side(daemon: DaemonStub, session: Host) -> None:
     together = threading.Barrier(8)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import shlex
 import signal
 import subprocess
@@ -18,6 +20,8 @@ from tests.agent.daemon_stub import DaemonStub, activation, fragment
 from tests.agent.host import PATIENCE_S, Host, command, environment, host
 
 SESSIONS = 50
+STOPPED_READING_S = 3.0
+"""Longer than a proxy that reads, on a busy machine, leaves its input full."""
 BEFORE_THE_DEADLINE_S = 30.0
 """Well under the 65 s that a call may take: who ends by then has not waited for one."""
 
@@ -111,6 +115,21 @@ def test_more_answers_than_are_kept_all_arrive(session: Host) -> None:
     ids = [session.receive()["id"] for _ in range(requests)]
     assert ids == sorted(ids)
     writer.join(PATIENCE_S)
+
+
+def test_a_host_that_does_not_read_is_not_read_from_either(session: Host) -> None:
+    """Answers are not kept without bound, and the end is seen all the same."""
+    os.set_blocking(session.stdin.fileno(), False)
+    request = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}\n'
+    written = 0
+    for _ in range(40_000):  # 200 MB of answers, were they all made.
+        writable = select.select([], [session.stdin], [], STOPPED_READING_S)[1]
+        if not writable:
+            break
+        written += os.write(session.stdin.fileno(), request)
+    assert written < 20_000 * len(request)
+    session.stdin.close()
+    assert session.process.wait(BEFORE_THE_DEADLINE_S) == 0
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
