@@ -44,6 +44,15 @@ from clumsies.types import (
     draft_revision,
 )
 
+__all__ = [
+    "CacheState",
+    "EffectiveEntry",
+    "EffectiveMemory",
+    "EffectiveView",
+    "MemoryState",
+    "draft_operations",
+]
+
 KEPT_COMMITS = 8
 KEPT_VIEWS = 8
 _REF_ATTEMPTS = 3

@@ -105,33 +105,35 @@ class LocalDatabase:
         """Turn what SQLite and the file system say into our errors, naming the file."""
         try:
             yield
-        except (apsw.CorruptError, apsw.NotADBError) as error:
-            raise self._damaged() from error
-        except IndexFailed as error:  # the words that connect() has for derived databases
-            if error.code == "search_index_corrupt":
-                raise self._damaged() from error
-            raise self._refused(error.message) from error
-        except apsw.FullError as error:
-            raise IoFailed(
+        except IndexFailed as error:  # connect() speaks of derived databases, which this is not
+            cause = error.__cause__
+            raise self._failure(cause if isinstance(cause, apsw.Error) else apsw.Error()) from error
+        except apsw.Error as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: apsw.Error) -> ClumsiesError:
+        if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+            return self._damaged()
+        if isinstance(error, apsw.FullError):
+            return IoFailed(
                 "insufficient_space",
                 f"No space left to write {self.path}; nothing was acknowledged. "
                 "Free some and try again.",
-            ) from error
-        except (apsw.CantOpenError, apsw.PermissionsError, apsw.ReadOnlyError) as error:
-            raise IoFailed(
+            )
+        if isinstance(error, apsw.CantOpenError | apsw.PermissionsError | apsw.ReadOnlyError):
+            return IoFailed(
                 "permission_required",
                 f"Cannot open or write {self.path}; check the owner and mode of it and its folder.",
-            ) from error
-        except apsw.BusyError as error:
-            raise self._refused(
+            )
+        if isinstance(error, apsw.BusyError):
+            return self._refused(
                 f"{self.path} stayed locked by another program for {BUSY_TIMEOUT_MS // 1000} s; "
                 "end that program and try again."
-            ) from error
-        except apsw.Error as error:
-            raise self._refused(
-                f"{self.path} could not be read or written ({type(error).__name__}); "
-                "nothing was acknowledged. Run `clumsies doctor`."
-            ) from error
+            )
+        return self._refused(
+            f"{self.path} could not be read or written ({type(error).__name__}); "
+            "nothing was acknowledged. Run `clumsies doctor`."
+        )
 
     def _refused(self, message: str) -> StoreFailed:
         return StoreFailed("local_db_error", message, {"path": str(self.path)})
@@ -262,8 +264,12 @@ class LocalDatabase:
         self._require_open()
         with self._writer_mutex, self._mapped():
             self._require_open()
-            with transaction(self._writer, "IMMEDIATE"):
-                yield self._writer
+            try:
+                with transaction(self._writer, "IMMEDIATE"):
+                    yield self._writer
+            finally:
+                if self._writer.in_transaction:  # a COMMIT that failed leaves it open
+                    self._writer.execute("ROLLBACK")
 
     def _require_open(self) -> None:
         if self._closed:

@@ -195,6 +195,22 @@ def test_a_path_that_cannot_be_a_database(tmp_path: Path) -> None:
         LocalDatabase(tmp_path / "file")
 
 
+def test_a_lock_held_elsewhere_is_said_and_never_called_derived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = made(tmp_path)
+    monkeypatch.setattr("clumsies.storage.database.BUSY_TIMEOUT_MS", 10)
+    holder = apsw.Connection(str(path))
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StoreFailed) as caught:
+        LocalDatabase(tmp_path)
+    holder.close()
+    assert caught.value.code == "local_db_error"
+    assert "locked" in caught.value.message
+    assert "derived" not in caught.value.message
+    LocalDatabase(tmp_path).close()
+
+
 def test_a_failed_block_is_rolled_back(database: LocalDatabase) -> None:
     def fail(connection: apsw.Connection) -> None:
         connection.execute("INSERT INTO daemon_meta VALUES ('a', 'b')")
@@ -209,6 +225,33 @@ def test_a_failed_block_is_rolled_back(database: LocalDatabase) -> None:
     assert database.meta("a") == "c"
     database.set_meta("a", None)
     assert database.meta("a") is None
+
+
+def test_a_commit_that_fails_is_rolled_back(database: LocalDatabase) -> None:
+    def refuse() -> bool:
+        return True
+
+    database._writer.set_commit_hook(refuse)
+    with pytest.raises(StoreFailed), database.writer() as connection:
+        connection.execute("INSERT INTO daemon_meta VALUES ('a', 'b')")
+    database._writer.set_commit_hook(None)
+    assert database.meta("a") is None
+    database.set_meta("a", "c")
+    assert database.meta("a") == "c"
+
+
+def test_a_deferred_constraint_refuses_the_commit_and_nothing_stays_open(
+    database: LocalDatabase,
+) -> None:
+    with pytest.raises(StoreFailed), database.writer() as connection:
+        connection.execute("PRAGMA defer_foreign_keys = ON")
+        connection.execute(
+            "INSERT INTO local_draft_operations(local_operation_id, draft_id, resource_kind, "
+            "operation_json, source, created_at, updated_at) "
+            "VALUES ('op', 'lost', 'memory', '{}', 'cli', '', '')"
+        )
+    database.set_meta("a", "c")
+    assert database.problems() == []
 
 
 def test_readers_cannot_write_and_see_one_moment(database: LocalDatabase) -> None:
