@@ -243,13 +243,13 @@ def test_a_commit_that_fails_is_rolled_back(database: LocalDatabase) -> None:
 def test_a_deferred_constraint_refuses_the_commit_and_nothing_stays_open(
     database: LocalDatabase,
 ) -> None:
+    lost = (
+        "INSERT INTO local_draft_operations(local_operation_id, draft_id, resource_kind, "
+        "operation_json, source, created_at, updated_at) "
+        "VALUES ('op', 'lost', 'memory', '{}', 'cli', '', '')"
+    )
     with pytest.raises(StoreFailed), database.writer() as connection:
-        connection.execute("PRAGMA defer_foreign_keys = ON")
-        connection.execute(
-            "INSERT INTO local_draft_operations(local_operation_id, draft_id, resource_kind, "
-            "operation_json, source, created_at, updated_at) "
-            "VALUES ('op', 'lost', 'memory', '{}', 'cli', '', '')"
-        )
+        connection.execute(f"PRAGMA defer_foreign_keys = ON; {lost}")
     database.set_meta("a", "c")
     assert database.problems() == []
 
