@@ -179,6 +179,11 @@ def demands(run: Run) -> Iterator[Demand]:
         yield Demand(
             f"one resource's update over the full build, {int(units):,} units", share, 0.01
         )
+    yield Demand(
+        "`initialize` of the MCP proxy over an interpreter that imports asyncio and json",
+        run.extra("proxy_initialize", "over_asyncio_json"),
+        3,
+    )
 
 
 def stages(run: Run) -> str:
