@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -35,6 +36,8 @@ from tests.memory.local_memory import (
 )
 
 LONGEST_LIFE_S = 0.4
+TOKEN = re.compile(r"\b[a-z]+\d+-\d+-")
+"""A run's name (letters, then digits) and the number of an operation in it."""
 Say = Callable[[dict[str, str]], None]
 Store = Callable[[StoreOperation], StoreReceipt]
 
@@ -146,8 +149,10 @@ def check(memory: LocalMemory, runs: Sequence[Run], requests_before: int) -> int
     unanswered = [run for run in runs if len(run.begun) > len(run.acknowledged)]
     assert len(extra) <= len(unanswered), "an operation was applied that nobody asked for"
     texts = [row[1] for row in rows]
-    for token in (token for run in runs for token in run.begun):
-        assert sum(token in text for text in texts) <= 1, "an operation was applied twice"
+    applied = Counter(token for text in texts for token in set(TOKEN.findall(text)))
+    begun = {token for run in runs for token in run.begun}
+    assert applied.keys() & begun == applied.keys(), "an operation was never begun"
+    assert set(applied.values()) <= {1}, "an operation was applied twice"
     job = index_job(memory.database, memory.project_id)
     assert job is not None
     assert job.desired_sequence == requests_before + len(rows), "an index request is lost"

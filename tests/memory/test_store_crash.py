@@ -37,15 +37,15 @@ def test_output_that_was_cut_off_counts_as_not_said() -> None:
 
 def test_the_check_notices_loss_and_repetition(memory: LocalMemory) -> None:
     memory.bring_in({"a.md": "a"})
-    receipt = memory.store(create("t1.md", "text of t1"))
-    run = Run(["t1"], {"t1": receipt.local_operation_id})
+    receipt = memory.store(create("t1-1-.md", "text of t1-1-"))
+    run = Run(["t1-1-"], {"t1-1-": receipt.local_operation_id})
     with memory.database.reader() as connection:
         [(desired,)] = connection.execute("SELECT desired_sequence FROM index_jobs").fetchall()
     requests = desired - 1
     assert check(memory, [run], requests) == 0
     for wrong, words in (
-        (Run(["t1", "t2"], {**run.acknowledged, "t2": "op_lost"}), "lost"),
-        (Run(["t1"], {}), None),
+        (Run(["t1-1-", "t1-2-"], {**run.acknowledged, "t1-2-": "op_lost"}), "lost"),
+        (Run(["t1-1-"], {}), None),
         (Run([], {}), "nobody asked"),
     ):
         if words is None:
@@ -55,6 +55,6 @@ def test_the_check_notices_loss_and_repetition(memory: LocalMemory) -> None:
                 check(memory, [wrong], requests)
     with pytest.raises(AssertionError, match="index request"):
         check(memory, [run], requests - 1)
-    memory.store(create("again.md", "text of t1"))
+    memory.store(create("again.md", "text of t1-1-"))
     with pytest.raises(AssertionError, match="twice"):
-        check(memory, [run, Run(["x"], {})], requests)
+        check(memory, [run, Run(["t2-1-"], {})], requests)
