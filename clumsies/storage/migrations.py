@@ -14,6 +14,13 @@
 |   | used twice, so a draft's revision cannot come back |
 | sync_retries, remote_draft_events | the queue's history, and the Server's feed |
 | index_jobs | which projects' search indexes are behind |
+| retrieval_runs, retrieval_run_candidates | what each activation did |
+| retrieval_excerpts | what a candidate said, once a text |
+| retrieval_corpora, retrieval_corpus_resources | the memory that runs searched, once a state of it; |
+|   | the view `retrieval_run_resources` shows it a run |
+| retrieval_corpus_blobs | the bodies kept as files beside the database |
+| evaluation_cases, evaluation_judgments | runs that were judged, and the judgments |
+| evaluation_corpora | memories that cases pin; the view `evaluation_corpus_resources` shows them |
 """
 
 from __future__ import annotations
@@ -112,4 +119,90 @@ CREATE TABLE index_jobs(
   CHECK ((state = 'failed') = (next_retry_at_ms IS NOT NULL))) STRICT, WITHOUT ROWID;
 """
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(1, _FIRST),)
+_HISTORY = """
+CREATE TABLE retrieval_corpora(
+  corpus_id TEXT PRIMARY KEY, effective_hash TEXT NOT NULL,
+  created_at TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE INDEX retrieval_corpora_by_hash ON retrieval_corpora(effective_hash);
+CREATE TABLE retrieval_corpus_blobs(
+  content_hash TEXT PRIMARY KEY, byte_length INTEGER NOT NULL, content_preview TEXT NOT NULL,
+  created_at TEXT NOT NULL) STRICT;
+CREATE TABLE retrieval_corpus_resources(
+  corpus_id TEXT NOT NULL REFERENCES retrieval_corpora ON DELETE CASCADE,
+  resource_order INTEGER NOT NULL, resource_id TEXT NOT NULL, scope TEXT NOT NULL,
+  kind TEXT NOT NULL, path TEXT NOT NULL, title TEXT NOT NULL,
+  content_hash TEXT NOT NULL REFERENCES retrieval_corpus_blobs,
+  source_commit_id TEXT, draft_id TEXT, draft_revision TEXT, description TEXT NOT NULL,
+  PRIMARY KEY (corpus_id, resource_id)) STRICT, WITHOUT ROWID;
+CREATE INDEX retrieval_corpus_resources_by_content ON retrieval_corpus_resources(content_hash);
+
+CREATE TABLE retrieval_runs(
+  run_id TEXT PRIMARY KEY, project_id TEXT NOT NULL, query TEXT NOT NULL,
+  activation_state_fingerprint TEXT NOT NULL,
+  status TEXT NOT NULL CHECK (status IN ('running', 'succeeded', 'failed')),
+  corpus_id TEXT REFERENCES retrieval_corpora, effective_hash TEXT, index_revision TEXT,
+  resource_count INTEGER NOT NULL DEFAULT 0, unit_count INTEGER NOT NULL DEFAULT 0,
+  parser_version TEXT, chunker_version TEXT, terms_version TEXT, profile TEXT,
+  model_revision TEXT, ranking_profile TEXT, skipped TEXT NOT NULL DEFAULT '',
+  effective_memory_us INTEGER NOT NULL DEFAULT 0, index_ensure_us INTEGER NOT NULL DEFAULT 0,
+  bm25_us INTEGER NOT NULL DEFAULT 0, embedding_us INTEGER NOT NULL DEFAULT 0,
+  vector_us INTEGER NOT NULL DEFAULT 0, rrf_us INTEGER NOT NULL DEFAULT 0,
+  late_us INTEGER NOT NULL DEFAULT 0, rerank_us INTEGER NOT NULL DEFAULT 0,
+  assembly_us INTEGER NOT NULL DEFAULT 0, persistence_us INTEGER NOT NULL DEFAULT 0,
+  total_us INTEGER NOT NULL DEFAULT 0,
+  returned_fragment_count INTEGER NOT NULL DEFAULT 0,
+  returned_token_count INTEGER NOT NULL DEFAULT 0,
+  error_stage TEXT, error_code TEXT, error_summary TEXT,
+  created_at TEXT NOT NULL, completed_at TEXT) STRICT;
+CREATE INDEX retrieval_runs_latest ON retrieval_runs(project_id, created_at DESC, run_id DESC);
+CREATE INDEX retrieval_runs_by_corpus ON retrieval_runs(corpus_id);
+
+CREATE TABLE retrieval_excerpts(
+  content_hash TEXT PRIMARY KEY, evidence_excerpt TEXT NOT NULL) STRICT;
+CREATE TABLE retrieval_run_candidates(
+  run_id TEXT NOT NULL REFERENCES retrieval_runs ON DELETE CASCADE,
+  candidate_order INTEGER NOT NULL, unit_key TEXT NOT NULL, resource_id TEXT NOT NULL,
+  scope TEXT NOT NULL, kind TEXT NOT NULL, path TEXT NOT NULL,
+  heading_path_json TEXT NOT NULL, locator_json TEXT NOT NULL,
+  content_hash TEXT NOT NULL,
+  resource_content_hash TEXT NOT NULL, token_count INTEGER NOT NULL, identity TEXT,
+  exact_rank INTEGER, bm25_rank INTEGER, bm25_score REAL, vector_rank INTEGER, vector_score REAL,
+  rrf_rank INTEGER, rrf_score REAL, late_rank INTEGER, late_score REAL,
+  reranker_rank INTEGER, reranker_logit REAL, coverage REAL, reranker_relevance REAL,
+  final_rank INTEGER, final_score REAL, selected INTEGER NOT NULL CHECK (selected IN (0, 1)),
+  exclusion_reason TEXT NOT NULL, delta_action TEXT,
+  PRIMARY KEY (run_id, unit_key)) STRICT, WITHOUT ROWID;
+
+CREATE TABLE evaluation_corpora(
+  corpus_id TEXT PRIMARY KEY REFERENCES retrieval_corpora, effective_hash TEXT NOT NULL,
+  source_run_id TEXT NOT NULL, created_at TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE evaluation_cases(
+  case_id TEXT PRIMARY KEY, source_run_id TEXT NOT NULL UNIQUE REFERENCES retrieval_runs,
+  corpus_id TEXT NOT NULL REFERENCES evaluation_corpora, project_id TEXT NOT NULL,
+  query TEXT NOT NULL, query_category TEXT, notes TEXT,
+  judgment_version INTEGER NOT NULL DEFAULT 1 CHECK (judgment_version > 0),
+  created_at TEXT NOT NULL, updated_at TEXT NOT NULL) STRICT;
+CREATE INDEX evaluation_cases_latest
+  ON evaluation_cases(project_id, created_at DESC, case_id DESC);
+CREATE TABLE evaluation_judgments(
+  judgment_id TEXT PRIMARY KEY, case_id TEXT NOT NULL REFERENCES evaluation_cases,
+  resource_id TEXT NOT NULL, unit_key TEXT,
+  relevance INTEGER NOT NULL CHECK (relevance BETWEEN 0 AND 3),
+  missed INTEGER NOT NULL CHECK (missed IN (0, 1)),
+  evidence_excerpt TEXT NOT NULL, notes TEXT, created_at TEXT NOT NULL) STRICT;
+CREATE UNIQUE INDEX evaluation_judgments_once
+  ON evaluation_judgments(case_id, resource_id, ifnull(unit_key, ''), missed);
+
+CREATE VIEW retrieval_run_resources AS
+  SELECT run_id, resource_order, resource_id, scope, kind, path, title, content_hash,
+    content_preview, source_commit_id, draft_id, draft_revision, description
+  FROM retrieval_runs JOIN retrieval_corpus_resources USING (corpus_id)
+  JOIN retrieval_corpus_blobs USING (content_hash);
+CREATE VIEW evaluation_corpus_resources AS
+  SELECT corpus_id, resource_order, resource_id, scope, kind, path, title, content_hash,
+    content_preview, source_commit_id, draft_id, draft_revision, description
+  FROM evaluation_corpora JOIN retrieval_corpus_resources USING (corpus_id)
+  JOIN retrieval_corpus_blobs USING (content_hash);
+"""
+
+MIGRATIONS: tuple[Migration, ...] = (Migration(1, _FIRST), Migration(2, _HISTORY))

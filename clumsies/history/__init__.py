@@ -1,0 +1,1 @@
+"""What activations did, the cases that people judged, and the numbers that follow from them."""
