@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from clumsies.daemon import messages as m
+from clumsies.daemon import messages_history as mh
 
 Pool = Literal["quick", "model"]
 QUICK_DEADLINE_S = 30.0
@@ -79,6 +80,33 @@ _TABLE = (
     ),
     Method("sync_status", m.Nothing, m.SyncStatus),
     Method("retry_sync", m.RetrySync, m.SyncRetry),
+    Method("list_retrieval_runs", mh.ListRetrievalRuns, mh.RetrievalRunPage),
+    Method("get_retrieval_run", mh.OfRun, mh.RetrievalRunDetail),
+    Method("clear_retrieval_runs", m.OfProject, mh.ClearedRuns),
+    Method(
+        "replay_retrieval_run",
+        mh.OfRun,
+        mh.ReplayedRun,
+        deadline_s=ACTIVATION_DEADLINE_S,
+        deadline_code="activation_deadline",
+        pool="model",
+    ),
+    Method("create_evaluation_case", mh.CreateEvaluationCase, mh.EvaluationCaseDetail),
+    Method("replace_evaluation_judgments", mh.ReplaceEvaluationJudgments, mh.EvaluationCaseDetail),
+    Method("list_evaluation_cases", mh.ListEvaluationCases, mh.EvaluationCasePage),
+    Method("get_evaluation_case", mh.OfCase, mh.EvaluationCaseDetail),
+    Method(
+        "export_evaluation_set",
+        mh.ExportEvaluationSet,
+        mh.EvaluationSet,
+        deadline_s=ACTIVATION_DEADLINE_S,
+    ),
+    Method(
+        "import_evaluation_set",
+        mh.ImportEvaluationSet,
+        mh.ImportedEvaluationSet,
+        deadline_s=ACTIVATION_DEADLINE_S,
+    ),
     Method("mcp_status", m.Nothing, m.McpStatus),
 )
 

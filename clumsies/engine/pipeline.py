@@ -237,7 +237,7 @@ class Engine:
         """
         started = time.perf_counter_ns()
         deadline = Deadline(deadline_s)
-        _check_query(query)
+        check_query(query)
         known = decode_state(state)
         self._models.require_ready()
         for _ in range(_SNAPSHOT_ATTEMPTS):
@@ -381,7 +381,8 @@ class Engine:
         self.close()
 
 
-def _check_query(query: str) -> None:
+def check_query(query: str) -> None:
+    """Raise InvalidRequest for a query that `activate` would not take."""
     if not is_storable(query):
         raise InvalidRequest(
             "invalid_request", "The query is not valid text (a lone surrogate); send valid UTF-8."

@@ -36,7 +36,7 @@ from clumsies.engine.token_cache import TokenVectorCache
 from clumsies.engine.trace import Candidate, Skipped, StageTimes
 from clumsies.engine.units import model_text
 from clumsies.engine.vectors import VectorSnapshot
-from clumsies.errors import NotReady
+from clumsies.errors import ClumsiesError, NotReady
 from clumsies.models.encoder import Embedding, TokenVectors, max_sim
 from clumsies.models.manifest import BlendStage
 from clumsies.models.runtime import ModelRuntime
@@ -99,13 +99,24 @@ class _Query:
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        self.deadline.remaining_s()
         start = time.perf_counter_ns()
         try:
-            yield
+            with _named(stage.removesuffix("_us")):
+                self.deadline.remaining_s()
+                yield
         finally:
             spent = (time.perf_counter_ns() - start) // 1000
             setattr(self.ranking.times, stage, getattr(self.ranking.times, stage) + spent)
+
+
+@contextmanager
+def _named(stage: str) -> Iterator[None]:
+    """Errors tell in which stage they arose."""
+    try:
+        yield
+    except ClumsiesError as error:
+        error.details.setdefault("stage", stage)
+        raise
 
 
 def _awaited(embedding: Future[Embedding], deadline: Deadline) -> Embedding:
@@ -148,7 +159,8 @@ class Ranker:
                 Skipped("rerank", "script"),
             ]
         else:
-            query.embedding = _awaited(embedding, deadline)
+            with _named("embedding"):
+                query.embedding = _awaited(embedding, deadline)
             with query.timed("vector_us"):
                 nearest = self._nearest(query)
         with query.timed("rrf_us"):

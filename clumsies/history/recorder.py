@@ -181,13 +181,13 @@ def error_stage(error: ClumsiesError) -> ErrorStage:
 
 
 _STAGES: dict[str, ErrorStage] = {
-    "bm25_us": "bm25",
-    "embedding_us": "embedding",
-    "vector_us": "vector",
-    "rrf_us": "rrf",
-    "late_us": "rerank",
-    "rerank_us": "rerank",
-    "assembly_us": "assembly",
+    "bm25": "bm25",
+    "embedding": "embedding",
+    "vector": "vector",
+    "rrf": "rrf",
+    "late": "rerank",
+    "rerank": "rerank",
+    "assembly": "assembly",
 }
 
 
