@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from clumsies.daemon import messages as m
 from clumsies.daemon.context import Handler, RequestContext
+from clumsies.engine.pipeline import Answer, Engine, check_query
 from clumsies.errors import ClumsiesError, StoreFailed
 from clumsies.memory import index_jobs
-from clumsies.memory.effective import EffectiveView
+from clumsies.memory.effective_view import EffectiveView
 from clumsies.memory.refs import project_key, read_ref
-from clumsies.storage.generations import GenerationStore
 from clumsies.storage.object_store import read_commit
-from clumsies.storage.project_storage import LOCAL_AUTHORITY
 
 if TYPE_CHECKING:
     from clumsies.daemon.service import ResidentService
@@ -23,7 +19,6 @@ if TYPE_CHECKING:
 INDEX_WAIT_S = 20.0
 """How long an activation waits for a build under way before it says how far that is."""
 _MARGIN_S = 1.0
-_T = TypeVar("_T")
 
 
 class MemoryMethods:
@@ -41,18 +36,32 @@ class MemoryMethods:
         }
 
     def activate(self, request: m.ActivateMemory, context: RequestContext) -> m.Activation:
-        """Ranked fragments of the memory as it is at this moment, drafts included."""
-        view = self._view(request.project_id)
+        """Ranked fragments of the memory as it is at this moment, drafts included.
+
+        What it did becomes a run of the history, beside the answer.
+        """
+        self._service.authority.project(request.project_id)
+        check_query(request.query)
+        return self._service.recorded.activate(
+            request, self._service.view, lambda view: self.ask(view, request, context)
+        )
+
+    def ask(
+        self, view: EffectiveView, request: m.ActivateMemory, context: RequestContext
+    ) -> Answer:
+        """The engine's answer from the index of `view` or of a later one."""
         self._service.models.require_ready()
         wait_s = min(INDEX_WAIT_S, context.remaining_s() - _MARGIN_S)
-        with self._service.indexes.current(view, wait_s) as engine:
+
+        def ask(engine: Engine) -> Answer:
             context.cancel.raise_if_cancelled()
-            answer = engine.activate(
+            return engine.activate(
                 request.query,
                 state=request.state,
                 deadline_s=max(_MARGIN_S, context.remaining_s() - _MARGIN_S),
             )
-        return msgspec.convert(msgspec.to_builtins(answer.response), m.Activation)
+
+        return self._service.indexes.read(view, wait_s, ask)
 
     def load(self, request: m.LoadMemory, _context: RequestContext) -> m.LoadedMemories:
         """Whole resources of Effective Memory by id, else by path."""
@@ -119,8 +128,7 @@ class MemoryMethods:
             ref = read_ref(connection, project_key(request.project_id))
         if ref is None:
             return m.MemoryCache(project_id=request.project_id, state="project_ref_not_synced")
-        place = self._service.storage.location(LOCAL_AUTHORITY, request.project_id)
-        generations = GenerationStore(place.generations, request.project_id)
+        generations = self._service.generations(request.project_id)
         try:
             generations.verify_files(ref.commit_id)
         except ClumsiesError as error:
@@ -168,7 +176,7 @@ class MemoryMethods:
         )
 
     def rebuild(self, request: m.OfProject, context: RequestContext) -> m.SearchIndexStatus:
-        """Look at every resource again, in the background; the status as it is now."""
+        """Delete the index and build it anew, in the background; the status as it is now."""
         self._service.authority.project(request.project_id)
         self._service.indexes.discard(request.project_id)
         index_jobs.enqueue(self._service.database, request.project_id)
@@ -176,16 +184,5 @@ class MemoryMethods:
         return self.index_status(request, context)
 
     def _view(self, project_id: str) -> EffectiveView:
-        """Effective Memory now. The generation of a local project is written anew if need be:
-        its objects are in the database, so nothing has to be fetched."""
         self._service.authority.project(project_id)
-        return self._restoring(project_id, lambda: self._service.effective.view(project_id))
-
-    def _restoring(self, project_id: str, read: Callable[[], _T]) -> _T:
-        try:
-            return read()
-        except ClumsiesError as error:
-            if error.code not in ("commit_generation_missing", "commit_generation_corrupt"):
-                raise
-            self._service.restore_generation(project_id)
-            return read()
+        return self._service.view(project_id)

@@ -32,7 +32,7 @@ class Daemon:
 
     def __init__(self, home: Path, **more: str):
         home.mkdir(exist_ok=True)
-        self.environment = _environment(home, more)
+        self.environment = environment_of(home, more)
         self.places: DaemonPlaces = daemon_places(self.environment)
         self._ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         notify = home / "notify"
@@ -110,6 +110,6 @@ class Peer:
         self.socket.close()
 
 
-def _environment(home: Path, more: Mapping[str, str]) -> dict[str, str]:
+def environment_of(home: Path, more: Mapping[str, str]) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return {**kept, "CLUMSIES_HOME": str(home / "c"), "PYTHONWARNINGS": "error", **more}
