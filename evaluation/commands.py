@@ -17,6 +17,7 @@ from rich.console import Console
 from clumsies.errors import EXIT_FAILURE, ClumsiesError, InvalidRequest
 from evaluation import calibration, display, tuning
 from evaluation.comparison import compare as compare_results
+from evaluation.comparison import read_thresholds
 from evaluation.datasets import EvaluationSet, PathStyle, find_all, find_set, read_set
 from evaluation.fusion_sweep import sweep_fusion
 from evaluation.harness import (
@@ -30,7 +31,8 @@ from evaluation.harness import (
     write_run_files,
 )
 from evaluation.metrics import Gain
-from evaluation.outsiders import run_outsiders
+from evaluation.outsiders import empty_shares, run_outsiders
+from evaluation.pool import pool
 from evaluation.report import Row, markdown
 from evaluation.results import SetResult, read_results, result_of
 from evaluation.traces import KeptTrace, read_traces, write_traces
@@ -71,18 +73,18 @@ def run(
     run_file: Annotated[Path | None, typer.Option(help="TREC run files, one a variant.")] = None,
     keep_traces: Annotated[Path | None, typer.Option(help="Keep the traces, .jsonl(.gz).")] = None,
 ) -> None:
-    """Ask a set's queries and print recall, nDCG and MRR of the four variants."""
+    """Ask a set's queries: recall, nDCG and MRR of the four variants, beside grep and bm25s."""
     evaluation_set = read_set(find_set(name, data)).first(queries)
     finished = _run(evaluation_set, Settings(profile, cache, jobs, warm, paths))
     if run_file is not None:
         write_run_files(run_file, finished)
     if keep_traces is not None:
         write_traces(keep_traces, finished.traces)
-    result = result_of(finished, gain)
+    row = _row(evaluation_set, result_of(finished, gain))
     if as_json:
-        _print_json(result.as_dict(details=details))
+        _print_json(_row_record(row, details=details))
     else:
-        _print_result(result)
+        _print_row(row)
 
 
 @app.command(name="all")
@@ -102,7 +104,7 @@ def run_all(
     ] = None,
     keep_traces: Annotated[Path | None, typer.Option(help="Folder for the sets' traces.")] = None,
 ) -> None:
-    """Run every set of the data folder, beside grep and bm25s."""
+    """Run every set of the data folder (without --data our own, too), beside grep and bm25s."""
     settings = Settings(profile, cache, jobs, warm, paths)
     rows: list[Row] = []
     for folder in find_all(data):
@@ -110,14 +112,14 @@ def run_all(
         finished = _run(evaluation_set, settings)
         if keep_traces is not None:
             write_traces(keep_traces / f"{evaluation_set.name}.jsonl.gz", finished.traces)
-        rows.append(Row(result_of(finished, gain), run_outsiders(evaluation_set, gain)))
+        rows.append(_row(evaluation_set, result_of(finished, gain)))
         if not as_json:
-            _print_result(rows[-1].result)
+            _print_row(rows[-1])
         if write is not None:
             command = f"python -m evaluation all --profile {profile}"
             write.write_text(markdown(rows, command=command), encoding="utf-8")
     if as_json:
-        _print_json([_row_record(row) for row in rows])
+        _print_json([_row_record(row, details=True) for row in rows])
     else:
         Console().print(display.overview_table(rows))
 
@@ -157,7 +159,7 @@ def score_traces(
         _print_json([result.as_dict(details=details) for result in results])
         return
     for result in results:
-        _print_result(result)
+        _print_row(Row(result, {}))
 
 
 @app.command()
@@ -165,10 +167,16 @@ def compare(
     before: Annotated[Path, typer.Argument(help="JSON of `run` or `all`.")],
     after: Annotated[Path, typer.Argument(help="JSON of the same sets, later.")],
     threshold: Annotated[float, typer.Option(min=0.0, help="Largest loss allowed.")] = 0.0,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(help="Another threshold: set=loss, metric=loss or set:metric=loss."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare two results; exit 1 where a metric lost more than the threshold."""
-    changes = compare_results(read_results(before), read_results(after), threshold)
+    changes = compare_results(
+        read_results(before), read_results(after), read_thresholds(threshold, allow or [])
+    )
     lost = [change for change in changes if change.lost]
     if as_json:
         record = {"verdict": "lost" if lost else "ok", "threshold": threshold}
@@ -234,9 +242,30 @@ def report(
     """Write the Markdown report from results that were kept as JSON."""
     rows = []
     for result in (result for file in results for result in read_results(file)):
-        evaluation_set = read_set(find_set(result.set_name, data))
-        rows.append(Row(result, run_outsiders(evaluation_set, result.gain)))
+        rows.append(_row(read_set(find_set(result.set_name, data)), result))
     write.write_text(markdown(rows, command="python -m evaluation report"), encoding="utf-8")
+
+
+@app.command(name="pool")
+def pool_judgments(
+    name: Annotated[str, typer.Argument(metavar="SET", help="A set's folder, or its name.")],
+    *,
+    depth: Annotated[int, typer.Option(min=1, help="Documents taken from each ranking.")] = 5,
+    unjudged: Annotated[bool, typer.Option(help="Only pairs without a grade.")] = False,
+    profile: Profile = "compact",
+    data: Data = None,
+    cache: Cache = DEFAULT_CACHE,
+    jobs: Jobs = DEFAULT_JOBS,
+) -> None:
+    """Print the pairs that a judge should see: the tops of grep, bm25s and the variants.
+
+    Tab-separated: query, document, grade (empty where nobody judged), rank by ranking.
+    """
+    evaluation_set = read_set(find_set(name, data))
+    finished = _run(evaluation_set, Settings(profile, cache, jobs, warm=0))
+    for pair in pool(evaluation_set, finished.traces, depth):
+        if not (unjudged and pair.grade is not None):
+            print(pair.as_line())
 
 
 def main() -> None:
@@ -261,16 +290,22 @@ def _print_json(record: object) -> None:
     print(json.dumps(record, ensure_ascii=False))
 
 
-def _print_result(result: SetResult) -> None:
+def _row(evaluation_set: EvaluationSet, result: SetResult) -> Row:
+    outsiders = run_outsiders(evaluation_set, result.gain)
+    return Row(result, outsiders, empty_shares(evaluation_set))
+
+
+def _print_row(row: Row) -> None:
     console = Console()
-    console.print(display.result_table(result))
-    for note in display.result_notes(result):
+    console.print(display.result_table(row))
+    for note in display.result_notes(row.result):
         console.print(note, highlight=False)
 
 
-def _row_record(row: Row) -> dict[str, object]:
+def _row_record(row: Row, *, details: bool) -> dict[str, object]:
     beside = {name: scores.as_dict() for name, scores in row.outsiders.items()}
-    return {**row.result.as_dict(details=True), "outsiders": beside}
+    record = row.result.as_dict(details=details)
+    return {**record, "outsiders": beside, "outsiders_empty": dict(row.outsiders_empty)}
 
 
 def _print_blends(

@@ -8,6 +8,9 @@ A set is a folder of UTF-8 files:
 | `queries.jsonl` | query | `id`, `text`, optional `scope`; others are ignored |
 | `qrels.tsv` | judgment | query id, document id, grade (integer >= 0), separated by tabs |
 
+In place of `corpus.jsonl` there may be a folder `memory` of Markdown files. Each is a document
+whose id is its path below the folder, with `/`; it becomes a resource of that path and content.
+
 A query that has a scope is asked of the documents of that scope alone; one without is asked of
 all. Whatever is wrong with a file is refused with its name and line: a number from a half-read
 set would be worse than none.
@@ -27,8 +30,11 @@ from clumsies.types import Resource, ResourceId
 CORPUS_FILE = "corpus.jsonl"
 QUERIES_FILE = "queries.jsonl"
 JUDGMENTS_FILE = "qrels.tsv"
+MEMORY_FOLDER = "memory"
 DATA_DIRECTORY = Path(__file__).resolve().parents[2] / "shared" / "data"
 """Where sets are looked for by name: beside the checkout, and only if it is there."""
+OWN_SETS = Path(__file__).resolve().parent / "sets"
+"""Sets that belong to the project; every clone has them."""
 
 PathStyle = Literal["neutral", "id"]
 
@@ -37,12 +43,13 @@ _SLUG_LENGTH = 60
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One retrievable text of a set."""
+    """One retrievable text of a set; `path` is set where it is a file of a memory."""
 
     document_id: str
     title: str
     text: str
     scope: str | None = None
+    path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,40 +103,50 @@ class EvaluationSet:
 
 
 def find_set(name: str, data: Path | None = None) -> Path:
-    """The folder that `name` means: a path to a set, or a set's name under `data`.
+    """The folder that `name` means: a path to a set, or a set's name under `data` or our own.
 
     Raises NotFound naming the places that were looked at.
     """
     root = DATA_DIRECTORY if data is None else data
-    for folder in (Path(name), root / name):
-        if (folder / CORPUS_FILE).is_file():
+    places = (Path(name), root / name, OWN_SETS / name)
+    for folder in places:
+        if _is_set(folder):
             return folder
     raise NotFound(
         "not_found",
-        f"there is no evaluation set {name!r}: neither {Path(name)} nor {root / name} holds a"
-        f" {CORPUS_FILE}. Give the path of a set, or the folder of sets with --data.",
+        f"there is no evaluation set {name!r}: none of {', '.join(map(str, places))} holds a"
+        f" {CORPUS_FILE} or a folder {MEMORY_FOLDER}. Give the path of a set, or the folder of"
+        " sets with --data.",
     )
 
 
 def find_all(data: Path | None = None) -> list[Path]:
-    """Every set directly under `data`, by name. Raises NotFound where there is none."""
-    root = DATA_DIRECTORY if data is None else data
-    found = sorted(path.parent for path in root.glob(f"*/{CORPUS_FILE}"))
+    """Every set directly under `data`, by name; without it those beside the checkout, and our own.
+
+    Raises NotFound where there is none.
+    """
+    roots = [DATA_DIRECTORY, OWN_SETS] if data is None else [data]
+    found = [path for root in roots for path in sorted(root.glob("*")) if _is_set(path)]
     if not found:
         raise NotFound(
-            "not_found", f"there is no evaluation set in {root}. Name the folder with --data."
+            "not_found", f"there is no evaluation set in {roots[0]}. Name the folder with --data."
         )
     return found
 
 
 def read_set(folder: Path) -> EvaluationSet:
     """The set in `folder`, checked. Raises InvalidRequest naming file and line, or NotFound."""
-    documents = tuple(_documents(folder / CORPUS_FILE))
+    memory = folder / MEMORY_FOLDER
+    if memory.is_dir() and (folder / CORPUS_FILE).exists():
+        _refuse(folder, None, f"holds both a {CORPUS_FILE} and a folder {MEMORY_FOLDER}")
+    corpus = memory if memory.is_dir() else folder / CORPUS_FILE
+    documents = tuple(_memory(corpus) if corpus is memory else _documents(corpus))
     queries = tuple(_queries(folder / QUERIES_FILE, {document.scope for document in documents}))
     judgments = _judgments(
         folder / JUDGMENTS_FILE,
         {query.query_id for query in queries},
         {document.document_id for document in documents},
+        corpus.name,
     )
     name = folder.resolve().name
     return EvaluationSet(name, name, documents, queries, judgments)
@@ -146,6 +163,23 @@ def _documents(file: Path) -> Iterator[Document]:
         _refuse(file, None, "holds no documents")
 
 
+def _is_set(folder: Path) -> bool:
+    return (folder / CORPUS_FILE).is_file() or (folder / MEMORY_FOLDER).is_dir()
+
+
+def _memory(folder: Path) -> Iterator[Document]:
+    """Every Markdown file below the folder, in the order of their paths."""
+    files = sorted((file.relative_to(folder).as_posix(), file) for file in folder.rglob("*.md"))
+    for path, file in files:
+        try:
+            text = file.read_bytes().decode("utf-8")
+        except UnicodeDecodeError:
+            _refuse(file, None, "is not UTF-8")
+        yield Document(path, "", text, path=path)
+    if not files:
+        _refuse(folder, None, "holds no Markdown")
+
+
 def _queries(file: Path, scopes: set[str | None]) -> Iterator[Query]:
     seen: dict[str, int] = {}
     for line, record in _records(file):
@@ -160,7 +194,7 @@ def _queries(file: Path, scopes: set[str | None]) -> Iterator[Query]:
 
 
 def _judgments(
-    file: Path, query_ids: set[str], document_ids: set[str]
+    file: Path, query_ids: set[str], document_ids: set[str], corpus: str
 ) -> dict[str, dict[str, int]]:
     judgments: dict[str, dict[str, int]] = {}
     for line, text in _lines(file):
@@ -173,7 +207,7 @@ def _judgments(
         if query_id not in query_ids:
             _refuse(file, line, f"the query {query_id!r} is not in {QUERIES_FILE}")
         if document_id not in document_ids:
-            _refuse(file, line, f"the document {document_id!r} is not in {CORPUS_FILE}")
+            _refuse(file, line, f"the document {document_id!r} is not in {corpus}")
         of_query = judgments.setdefault(query_id, {})
         if document_id in of_query:
             _refuse(file, line, f"{document_id!r} is judged twice for query {query_id!r}")
@@ -244,12 +278,12 @@ def resources_of(
 
     The resource id is the document's number, so that it says nothing about the text. `neutral`
     paths are numbers, of which the engine tells its models nothing; `id` paths spell the document
-    id, as a file name would.
+    id, as a file name would. A file of a memory keeps its own path in both styles.
     """
     mapped: dict[ResourceId, tuple[Resource, str]] = {}
     for number, document in enumerate(documents):
         resource_id = ResourceId(f"document-{number:06d}")
-        path = _path_of(number, document.document_id, paths)
+        path = document.path or _path_of(number, document.document_id, paths)
         resource = Resource(resource_id=resource_id, path=path, content=content_of(document))
         mapped[resource_id] = (resource, document.document_id)
     return mapped

@@ -39,19 +39,22 @@ def progress_of(name: str, *, quiet: bool = False) -> Iterator[OnStep]:
         yield step
 
 
-def result_table(result: SetResult) -> Table:
-    """One set: a row a variant."""
+def result_table(row: Row) -> Table:
+    """One set: a row an outsider and variant; a column more where queries have no answer."""
+    result = row.result
     table = Table(title=f"{result.set_name}, {result.queries:,} queries, {result.profile}")
     table.add_column("variant")
-    for heading in ("Recall@20", "nDCG@10", "MRR@10", "p50 ms", "p95 ms"):
+    empty = ("rightly empty",) if result.no_answer.queries else ()
+    for heading in ("Recall@20", "nDCG@10", "MRR@10", *empty, "p50 ms", "p95 ms"):
         table.add_column(heading, justify="right")
-    for variant, scores in result.variants.items():
-        times = result.latency.get(variant)
+    for name, scores in {**row.outsiders, **result.variants}.items():
+        times = result.latency.get(name)
         table.add_row(
-            variant,
+            name,
             f"{scores.recall_at_20:.3f}",
             f"{scores.ndcg_at_10:.3f}",
             f"{scores.mrr_at_10:.3f}",
+            *(_number(row.rightly_empty(name)) for _ in empty),
             f"{times['p50_ms']:.1f}" if times else "",
             f"{times['p95_ms']:.1f}" if times else "",
         )
@@ -75,6 +78,12 @@ def result_notes(result: SetResult) -> list[str]:
         notes.append(
             f"queries without an answer: {result.no_answer.queries:,},"
             f" rightly empty {result.no_answer.rightly_empty:.1%}"
+        )
+    mix = result.composition.get("b4_reranked")
+    if mix is not None:
+        notes.append(
+            f"first 20 candidates, reranked: resource diversity {mix.resource_diversity:.3f},"
+            f" scope violation {mix.scope_violation:.1%}, stale result {mix.stale_result:.1%}"
         )
     notes += [f"skipped {name}: {count:,} queries" for name, count in result.skipped.items()]
     return notes
@@ -108,7 +117,7 @@ def change_table(changes: Sequence[Change]) -> Table:
         table.add_row(
             change.set_name,
             change.variant,
-            METRIC_HEADINGS[change.metric],
+            METRIC_HEADINGS.get(change.metric, change.metric),
             _number(change.before),
             _number(change.after),
             f"{change.difference:+.4f}",

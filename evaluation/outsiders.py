@@ -2,20 +2,22 @@
 
 `grep`: how many of the query's words a document contains, as someone would search by hand.
 `bm25s`: that library's BM25 with Snowball stems and its English stop words (where installed).
-Both see the same documents as the engine. Runs of Han, Kana, Hangul and Thai are cut into pairs
-of characters for both, as neither could find anything in them otherwise.
+Both see the same documents as the engine, and above a memory's file its path. Runs of Han, Kana,
+Hangul and Thai are cut into pairs of characters for both, as neither could find anything in them
+otherwise.
 """
 
 from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
-from evaluation.datasets import EvaluationSet, content_of
+from evaluation.datasets import Document, EvaluationSet, Query, content_of
 from evaluation.metrics import RECALL_CUT, Gain, Scores, is_answerable, mean, score
 
 Outsider = Literal["grep", "bm25s"]
@@ -48,16 +50,40 @@ def run_outsider(
 ) -> Scores:
     """Mean scores over the answerable queries; each query searches its own scope."""
     scores: list[Scores] = []
+    for query, ranking in rankings(evaluation_set, outsider):
+        judgments = evaluation_set.judgments.get(query.query_id, {})
+        if is_answerable(judgments):
+            scores.append(score(ranking, judgments, gain))
+    return mean(scores)
+
+
+def empty_shares(evaluation_set: EvaluationSet) -> dict[str, float]:
+    """By outsider, the share of the queries without an answer in which nothing matched."""
+    judgments = evaluation_set.judgments
+    unanswerable = tuple(
+        query
+        for query in evaluation_set.queries
+        if not is_answerable(judgments.get(query.query_id, {}))
+    )
+    if not unanswerable:
+        return {}
+    asked = replace(evaluation_set, queries=unanswerable)
+    return {
+        name: sum(not found for _, found in rankings(asked, name)) / len(unanswerable)
+        for name in outsiders()
+    }
+
+
+def rankings(
+    evaluation_set: EvaluationSet, outsider: Outsider
+) -> Iterator[tuple[Query, list[str]]]:
+    """Each query, scope by scope, with the document ids found, best first."""
     for scope in evaluation_set.scopes:
         documents = evaluation_set.documents_of(scope)
-        texts = [content_of(document) for document in documents]
+        texts = [_searched(document) for document in documents]
         rank = grep(texts) if outsider == "grep" else bm25s(texts)
         for query in evaluation_set.queries_of(scope):
-            judgments = evaluation_set.judgments.get(query.query_id, {})
-            if is_answerable(judgments):
-                ranking = [documents[at].document_id for at in rank(query.text)]
-                scores.append(score(ranking, judgments, gain))
-    return mean(scores)
+            yield query, [documents[at].document_id for at in rank(query.text)]
 
 
 def grep(texts: Sequence[str]) -> Rank:
@@ -98,6 +124,11 @@ def bm25s(texts: Sequence[str]) -> Rank:
         return [int(at) for at, weight in zip(found[0], weights[0], strict=True) if weight > 0]
 
     return rank
+
+
+def _searched(document: Document) -> str:
+    content = content_of(document)
+    return content if document.path is None else f"{document.path}\n\n{content}"
 
 
 def _spaced(text: str) -> str:

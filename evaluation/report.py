@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from evaluation.metrics import Gain, Scores
 from evaluation.outsiders import Outsider
@@ -41,14 +41,22 @@ _GAIN_WORDS: Mapping[Gain, str] = {"exponential": "2^grade - 1", "linear": "the 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One set: the engine's result, and the outsiders' scores where they ran."""
+    """One set: the engine's result, and the outsiders' scores where they ran.
+
+    `outsiders_empty` is each outsider's share of the queries without an answer that found nothing.
+    """
 
     result: SetResult
     outsiders: Mapping[str, Scores]
+    outsiders_empty: Mapping[str, float] = field(default_factory=dict)
 
     def value(self, column: str, metric: str) -> float | None:
         scores: Mapping[str, Scores] = {**self.outsiders, **self.result.variants}
         return float(getattr(scores[column], metric)) if column in scores else None
+
+    def rightly_empty(self, column: str) -> float | None:
+        """Share of the queries without an answer to which the column's method said nothing."""
+        return {**self.outsiders_empty, **self.result.no_answer.variants}.get(column)
 
 
 def markdown(rows: Sequence[Row], *, command: str) -> str:
@@ -65,7 +73,8 @@ def markdown(rows: Sequence[Row], *, command: str) -> str:
         f" `{rows[0].result.profile}`.\n",
     ]
     parts += [_metric_table(rows, metric) for metric in ("ndcg_at_10", "recall_at_20", "mrr_at_10")]
-    parts += [_difference_table(rows), _prototype_table(rows), _latency_table(rows)]
+    parts += [_no_answer_table(rows), _difference_table(rows)]
+    parts += [_prototype_table(rows), _latency_table(rows)]
     return "\n".join(part for part in parts if part)
 
 
@@ -113,6 +122,27 @@ def _metric_table(rows: Sequence[Row], metric: str) -> str:
     if means:
         values = [means.get(column) for column in COLUMNS]
         lines.append(f"| **mean of the English sets** | | | {_cells(values, bold=True)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _no_answer_table(rows: Sequence[Row]) -> str:
+    asked = [row for row in rows if row.result.no_answer.queries]
+    if not asked:
+        return ""
+    lines = [
+        "## Queries without an answer\n",
+        "Share of them that rightly got nothing: no document for grep and bm25s, no candidate for"
+        " BM25, vector and RRF, no fragment above the relevance floor for reranked. Beside it the"
+        " share of the answerable queries that did get a fragment, since silence alone is easy.\n",
+        "| Set | Without answer | "
+        + " | ".join(HEADINGS[name] for name in COLUMNS)
+        + " | answerable that got a fragment |",
+        "| --- | ---: |" + " ---: |" * (len(COLUMNS) + 1),
+    ]
+    for row in asked:
+        values = [*(row.rightly_empty(column) for column in COLUMNS), row.result.answered]
+        count = row.result.no_answer.queries
+        lines.append(f"| {row.result.set_name} | {count:,} | {_cells(values)} |")
     return "\n".join(lines) + "\n"
 
 

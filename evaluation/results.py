@@ -6,9 +6,12 @@
 | `documents`, `units` | size of the corpus before and after splitting; null from stored traces |
 | `queries` | number of answerable queries, over which the means are taken |
 | `variants` | by name: `recall_at_20`, `ndcg_at_10`, `mrr_at_10` |
+| `composition` | by variant, of the first 20 candidates over all queries: `resource_diversity`, |
+| | `scope_violation`, `stale_result`; empty from traces that do not say |
 | `b4_minus_b3` | nDCG@10: mean difference, 95 % interval, p-value of the randomisation test |
 | `answered` | share of the answerable queries that got any fragment |
-| `no_answer` | number of queries without an answer, and the share that rightly got nothing |
+| `no_answer` | number of queries without an answer, the share that rightly got nothing, and |
+| | that share by variant: no candidate, and for the last no fragment |
 | `latency` | warm p50 and p95 of each variant, ms; `queries` is how many were timed |
 | `skipped` | number of queries by `stage:reason` |
 | `details` | optional: by variant and query id, the three metrics in the order above |
@@ -21,13 +24,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from clumsies.errors import InvalidRequest, NotFound
 from evaluation.harness import SetRun, latency
-from evaluation.metrics import METRICS, Gain, Scores, mean, score
+from evaluation.metrics import (
+    METRICS,
+    Composition,
+    Gain,
+    Scores,
+    mean,
+    mean_composition,
+    score,
+)
 from evaluation.significance import bootstrap_interval, paired_randomisation
-from evaluation.traces import VARIANTS, KeptTrace
+from evaluation.traces import VARIANTS, KeptTrace, Variant
 
 Details = dict[str, dict[str, Scores]]
 
@@ -44,10 +55,15 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """Queries that nothing in the corpus answers, and the share that got no fragment."""
+    """Queries that nothing in the corpus answers, and the share that got no fragment.
+
+    `variants` has the share for which the variant found no candidate at all, the only way in which
+    those before the last can say nothing; the last is `rightly_empty`.
+    """
 
     queries: int = 0
     rightly_empty: float | None = None
+    variants: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +84,7 @@ class SetResult:
     latency_queries: int
     skipped: dict[str, int]
     details: Details = field(default_factory=dict)
+    composition: dict[str, Composition] = field(default_factory=dict)
 
     def as_dict(self, *, details: bool = False) -> dict[str, object]:
         """The JSON object of the module's table."""
@@ -79,6 +96,7 @@ class SetResult:
             "units": self.units,
             "queries": self.queries,
             "variants": {name: scores.as_dict() for name, scores in self.variants.items()},
+            "composition": {name: mix.as_dict() for name, mix in self.composition.items()},
             "b4_minus_b3": None if self.b4_minus_b3 is None else asdict(self.b4_minus_b3),
             "answered": self.answered,
             "no_answer": asdict(self.no_answer),
@@ -115,6 +133,7 @@ def result_of(run: SetRun, gain: Gain = "exponential") -> SetResult:
         latency_queries=len(run.warm),
         skipped=dict(sorted(Counter(name for t in run.traces for name in t.skipped).items())),
         details=details,
+        composition=_composition(run.traces),
     )
 
 
@@ -160,9 +179,29 @@ def _difference(details: Details) -> Difference:
     return Difference(interval.mean, interval.low, interval.high, p)
 
 
+def _composition(traces: Sequence[KeptTrace]) -> dict[str, Composition]:
+    found = {
+        variant: mean_composition(
+            [mix for trace in traces if (mix := trace.composition(variant)) is not None]
+        )
+        for variant in VARIANTS
+    }
+    return {variant: mix for variant, mix in found.items() if mix is not None}
+
+
 def _no_answer(traces: Sequence[KeptTrace]) -> NoAnswer:
-    empty = [not trace.answered for trace in traces if not trace.answerable]
-    return NoAnswer(len(empty), _share(empty))
+    unanswerable = [trace for trace in traces if not trace.answerable]
+    if not unanswerable:
+        return NoAnswer()
+    shares: dict[str, float] = {
+        variant: sum(_says_nothing(trace, variant) for trace in unanswerable) / len(unanswerable)
+        for variant in VARIANTS
+    }
+    return NoAnswer(len(unanswerable), shares["b4_reranked"], shares)
+
+
+def _says_nothing(trace: KeptTrace, variant: Variant) -> bool:
+    return not (trace.answered if variant == "b4_reranked" else trace.unit_order(variant))
 
 
 def _share(flags: Sequence[bool]) -> float | None:
@@ -175,7 +214,7 @@ def _result(record: Mapping[str, object]) -> SetResult:
     timed = int(cast("int", times.pop("queries")))
     variants = cast("dict[str, dict[str, float]]", record["variants"])
     details = cast("dict[str, dict[str, list[float]]]", record.get("details", {}))
-    no_answer = cast("dict[str, float]", record["no_answer"])
+    no_answer = cast("dict[str, Any]", record["no_answer"])
     return SetResult(
         set_name=str(record["set"]),
         profile=str(record["profile"]),
@@ -186,12 +225,20 @@ def _result(record: Mapping[str, object]) -> SetResult:
         variants={name: Scores(**scores) for name, scores in variants.items()},
         b4_minus_b3=None if difference is None else Difference(**difference),
         answered=cast("float | None", record["answered"]),
-        no_answer=NoAnswer(int(no_answer["queries"]), no_answer["rightly_empty"]),
+        no_answer=NoAnswer(
+            int(no_answer["queries"]), no_answer["rightly_empty"], no_answer.get("variants", {})
+        ),
         latency=cast("dict[str, dict[str, float]]", times),
         latency_queries=timed,
         skipped=cast("dict[str, int]", record["skipped"]),
         details={
             variant: {query: Scores(*values) for query, values in by_query.items()}
             for variant, by_query in details.items()
+        },
+        composition={
+            name: Composition(**mix)
+            for name, mix in cast(
+                "dict[str, dict[str, float]]", record.get("composition", {})
+            ).items()
         },
     )
