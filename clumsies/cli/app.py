@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "load": ("memory", "load"),
     "drafts": ("memory", "drafts"),
     "status": ("projects", "status"),
+    "rebuild": ("projects", "rebuild"),
     "projects": ("projects", "projects"),
     "bind": ("projects", "bind"),
     "unbind": ("projects", "unbind"),
@@ -39,6 +40,16 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
         "daemon",
         ("run", "start", "stop", "restart", "status", "logs", "install", "uninstall"),
         "The resident process that owns everything local.",
+    ),
+    "history": (
+        "history",
+        ("list_", "show", "replay", "clear"),
+        "What activations did: every candidate of each, and what changed since.",
+    ),
+    "eval": (
+        "evaluation",
+        ("add", "judge", "show", "list_", "export", "import_", "run", "compare"),
+        "Judged queries: kept, carried to another machine, asked again and compared.",
     ),
     "models": (
         "models",
@@ -81,5 +92,11 @@ def _group(name: str) -> typer.Typer:
     module, functions, text = GROUPS[name]
     group = typer.Typer(help=text, epilog=EPILOG, no_args_is_help=True, rich_markup_mode=None)
     for function in functions:
-        group.command(epilog=EPILOG)(getattr(import_module(f"clumsies.cli.{module}"), function))
+        found = getattr(import_module(f"clumsies.cli.{module}"), function)
+        group.command(_command_name(function), epilog=EPILOG)(found)
     return group
+
+
+def _command_name(function: str) -> str:
+    """A function's name without the underscore that keeps it apart from a word of Python."""
+    return function.rstrip("_").replace("_", "-")

@@ -5,25 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from clumsies.cli.candidate_table import SEPARATOR, candidate_table
 from clumsies.engine.pipeline import Answer
 from clumsies.engine.trace import Candidate
 
 PREVIEW_LINES = 10
-WIDE_COLUMNS = 140
-_STAGE_COLUMNS = (
-    ("exact", "ex"),
-    ("BM25", "bm"),
-    ("vector", "ve"),
-    ("RRF", "rrf"),
-    ("late", "la"),
-    ("rerank", "ce"),
-)
-_SEPARATOR = " › "
 
 
 def answer_object(answer: Answer) -> dict[str, Any]:
@@ -68,7 +57,7 @@ def _heading(rank: int, candidate: Candidate) -> Text:
     line = Text(f"{rank:>2} ", style="faint")
     line.append(candidate.path, style="place")
     if candidate.heading_path:
-        line.append(_SEPARATOR + _SEPARATOR.join(candidate.heading_path), style="heading")
+        line.append(SEPARATOR + SEPARATOR.join(candidate.heading_path), style="heading")
     line.append(f"  {candidate.relevance or 0.0:.2f}", style="score")
     return line
 
@@ -89,47 +78,6 @@ def summary(answer: Answer) -> str:
 
 
 def print_explanation(console: Console, answer: Answer) -> None:
-    """The table of all candidates: each stage's rank and score, and why one was left out.
-
-    A console too narrow for both shows ranks alone.
-    """
-    wide = console.width >= WIDE_COLUMNS
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("fragment", overflow="fold", ratio=1, min_width=20)
-    for name, short in _STAGE_COLUMNS:
-        table.add_column(name if wide else short, justify="right", no_wrap=True)
-    table.add_column("relev.", justify="right", no_wrap=True)
-    table.add_column("final", justify="right", no_wrap=True)
-    table.add_column("outcome", no_wrap=True)
-    for candidate in answer.trace.candidates:
-        table.add_row(*_explained(candidate, wide), style=None if candidate.selected else "dim")
-    console.print(table)
-
-
-def _explained(candidate: Candidate, wide: bool) -> list[str | Text]:
-    place = candidate.path
-    if candidate.heading_path:
-        place += _SEPARATOR + candidate.heading_path[-1]
-    stages = (
-        (candidate.exact_rank, None, 0),
-        (candidate.bm25_rank, candidate.bm25_score, 1),
-        (candidate.vector_rank, candidate.vector_score, 2),
-        (candidate.rrf_rank, candidate.rrf_score, 3),
-        (candidate.late_rank, candidate.late_score, 2),
-        (candidate.reranker_rank, candidate.reranker_logit, 1),
-    )
-    return [
-        str(candidate.final_rank or ""),
-        Text(place),
-        *(_cell(rank, score if wide else None, digits) for rank, score, digits in stages),
-        "" if candidate.relevance is None else f"{candidate.relevance:.2f}",
-        "" if candidate.final_score is None else f"{candidate.final_score:.2f}",
-        Text(candidate.exclusion_reason, style="score" if candidate.selected else ""),
-    ]
-
-
-def _cell(rank: int | None, score: float | None, digits: int) -> str:
-    if score is None:
-        return str(rank or "")
-    return f"{rank or '–'} ({score:.{digits}f})"
+    """The table of all candidates: each stage's rank and score, and why one was left out."""
+    rows = explanation_object(answer)
+    console.print(candidate_table(rows, console.width, relevance="relevance", deltas=False))
