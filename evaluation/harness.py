@@ -98,14 +98,13 @@ def run_set(
     units = 0
     for scope in evaluation_set.scopes:
         mapped = resources_of(evaluation_set.documents_of(scope), settings.paths)
-        documents = {resource_id: document for resource_id, (_, document) in mapped.items()}
         resources = [resource for resource, _ in mapped.values()]
         directory = index_directory(evaluation_set, scope, settings)
         queries = evaluation_set.queries_of(scope)
         with opener(directory, settings.profile) as engine:
             _build(engine, resources, step)
             with term_coverage(directory) as terms:
-                asked = _Asked(engine, evaluation_set, documents, terms)
+                asked = _Asked(engine, evaluation_set, mapped, terms)
                 for trace in asked.all_of(queries, settings.jobs):
                     kept[trace.query_id] = trace
                     step("asking", len(kept), len(evaluation_set.queries))
@@ -191,7 +190,7 @@ def write_run_files(file: Path, run: SetRun) -> list[Path]:
 class _Asked:
     engine: ActivationEngine
     evaluation_set: EvaluationSet
-    documents: dict[ResourceId, str]
+    corpus: dict[ResourceId, tuple[Resource, str]]
     terms: TermCoverage
 
     def one(self, query: Query) -> KeptTrace:
@@ -201,7 +200,7 @@ class _Asked:
             set_name=self.evaluation_set.name,
             query_id=query.query_id,
             judgments=self.evaluation_set.judgments.get(query.query_id, {}),
-            documents=self.documents,
+            corpus=self.corpus,
             coverage=self.terms.of(trace),
         )
 

@@ -1,4 +1,4 @@
-"""Recall, nDCG and reciprocal rank of one ranking against graded judgments.
+"""Recall, nDCG and reciprocal rank of one ranking, and what its first candidates are made of.
 
 A ranking is a sequence of document ids, best first, without repeats. A document is relevant
 from grade 1; one that nobody judged counts as grade 0. Every metric lies in [0, 1].
@@ -33,6 +33,27 @@ class Scores:
 
 
 METRICS: tuple[str, ...] = tuple(field.name for field in fields(Scores))
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """What the first 20 candidates of one query are, judged or not, or the means over many.
+
+    `resource_diversity`: distinct documents over candidates. `scope_violation`: share whose
+    document is not in the corpus that was searched. `stale_result`: share whose document is, but
+    with another text than the one found. The last two are faults: 0 is right.
+    """
+
+    resource_diversity: float
+    scope_violation: float
+    stale_result: float
+
+    def as_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+
+FAULTS = ("scope_violation", "stale_result")
+COMPOSITION: tuple[str, ...] = tuple(field.name for field in fields(Composition))
 
 
 def is_answerable(judgments: Mapping[str, int]) -> bool:
@@ -81,6 +102,38 @@ def mean(scores: Sequence[Scores]) -> Scores:
     count = max(len(scores), 1)
     return Scores(
         **{name: math.fsum(getattr(item, name) for item in scores) / count for name in METRICS}
+    )
+
+
+def composition(
+    documents: Sequence[str], outside: Sequence[bool], stale: Sequence[bool]
+) -> Composition:
+    """Of one query's candidates (units, best first): document, not in the corpus, out of date.
+
+    Raises ValueError where there is no candidate.
+    """
+    found = documents[:RECALL_CUT]
+    if not found:
+        raise ValueError("there is no candidate: its composition is not defined")
+    strangers = list(outside[:RECALL_CUT])
+    old = [s and not o for s, o in zip(stale[:RECALL_CUT], strangers, strict=True)]
+    return Composition(
+        resource_diversity=len(set(found)) / len(found),
+        scope_violation=sum(strangers) / len(found),
+        stale_result=sum(old) / len(found),
+    )
+
+
+def mean_composition(compositions: Sequence[Composition]) -> Composition | None:
+    """The mean over queries; None for none."""
+    if not compositions:
+        return None
+    count = len(compositions)
+    return Composition(
+        **{
+            name: math.fsum(getattr(item, name) for item in compositions) / count
+            for name in COMPOSITION
+        }
     )
 
 

@@ -15,7 +15,9 @@ One JSON object a line (gzip where the file's name ends in `.gz`):
 | `columns` | by name, one number or null a candidate: the ranks and scores of `Candidate` |
 
 The column `identity_equal` is 1 where the query is the candidate's own id, path or title, and
-`coverage` the share of the query's term weight that stands in the candidate.
+`coverage` the share of the query's term weight that stands in the candidate. `outside_corpus` is 1
+where its resource is none of those that were searched, `stale` 1 where it is, with another text;
+both are absent from files of older versions.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from numpy.typing import NDArray
 
 from clumsies.engine.trace import Candidate, StageTimes, Trace
 from clumsies.errors import InvalidRequest, NotFound
-from clumsies.types import ResourceId
-from evaluation.metrics import first_occurrences, is_answerable
+from clumsies.types import Resource, ResourceId
+from evaluation.metrics import Composition, composition, first_occurrences, is_answerable
 
 Floats = NDArray[np.float64]
 Variant = Literal["b1_bm25", "b2_dense_vector", "b3_hybrid_rrf", "b4_reranked"]
@@ -57,9 +59,12 @@ COLUMNS = (
     "selected",
     "identity_equal",
     "coverage",
+    "outside_corpus",
+    "stale",
 )
 
-_DERIVED = ("identity_equal", "coverage")
+_DERIVED = ("identity_equal", "coverage", "outside_corpus", "stale")
+_LATER = ("outside_corpus", "stale")
 
 # What the engine takes a missing score for, where it is not the least of the others.
 _ABSENT = {"bm25_score": 0.0}
@@ -117,6 +122,18 @@ class KeptTrace:
         """The variant's documents, each at the rank of its best unit."""
         return first_occurrences(self.documents[at] for at in self.unit_order(variant))
 
+    def composition(self, variant: Variant) -> Composition | None:
+        """Of the variant's first units; None where it has none, or the file does not say."""
+        order = self.unit_order(variant)
+        outside, stale = self.columns["outside_corpus"], self.columns["stale"]
+        if not order or np.isnan(outside).any() or np.isnan(stale).any():
+            return None
+        return composition(
+            [self.documents[at] for at in order],
+            [bool(outside[at]) for at in order],
+            [bool(stale[at]) for at in order],
+        )
+
     def _ranks(self, variant: Variant) -> Floats:
         if variant == "b1_bm25":
             exact = self.columns["exact_rank"]
@@ -130,11 +147,20 @@ def keep(
     set_name: str,
     query_id: str,
     judgments: Mapping[str, int],
-    documents: Mapping[ResourceId, str],
+    corpus: Mapping[ResourceId, tuple[Resource, str]],
     coverage: Floats,
 ) -> KeptTrace:
-    """The kept form of a trace; `documents` names the document of each resource."""
+    """The kept form of a trace; `corpus` holds what was searched, each with its document's id.
+
+    A candidate of a resource that is not in it goes under the resource's own id.
+    """
     candidates = trace.candidates
+    documents = [
+        corpus[candidate.resource_id][1]
+        if candidate.resource_id in corpus
+        else str(candidate.resource_id)
+        for candidate in candidates
+    ]
     return KeptTrace(
         set_name=set_name,
         profile=trace.profile,
@@ -143,8 +169,8 @@ def keep(
         skipped=tuple(f"{skipped.stage}:{skipped.reason}" for skipped in trace.skipped),
         times=trace.times,
         unit_keys=tuple(candidate.unit_key for candidate in candidates),
-        documents=tuple(documents[candidate.resource_id] for candidate in candidates),
-        columns=_columns(candidates) | {"coverage": coverage},
+        documents=tuple(documents),
+        columns=_columns(candidates) | {"coverage": coverage} | _faults(candidates, corpus),
     )
 
 
@@ -177,6 +203,21 @@ def _columns(candidates: list[Candidate]) -> dict[str, Floats]:
     return columns | {"identity_equal": np.array(equal, dtype=np.float64)}
 
 
+def _faults(
+    candidates: list[Candidate], corpus: Mapping[ResourceId, tuple[Resource, str]]
+) -> dict[str, Floats]:
+    known = [corpus.get(candidate.resource_id) for candidate in candidates]
+    stale = [
+        found is not None and found[0].content_hash != candidate.resource_content_hash
+        for found, candidate in zip(known, candidates, strict=True)
+    ]
+    outside = [found is None for found in known]
+    return {
+        "outside_corpus": np.array(outside, dtype=np.float64),
+        "stale": np.array(stale, dtype=np.float64),
+    }
+
+
 def _column(candidates: list[Candidate], name: str) -> Floats:
     values = [getattr(candidate, name) for candidate in candidates]
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
@@ -206,6 +247,8 @@ def _as_numbers(column: Floats) -> list[float | int | None]:
 def _from_record(record: dict[str, object]) -> KeptTrace:
     columns = cast("dict[str, list[float | None]]", record["columns"])
     unit_keys = tuple(cast("list[str]", record["unit_keys"]))
+    unsaid: list[float | None] = [None] * len(unit_keys)
+    columns = dict.fromkeys(_LATER, unsaid) | columns
     arrays = {
         name: np.array([np.nan if value is None else value for value in columns[name]], np.float64)
         for name in COLUMNS

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from clumsies.errors import InvalidRequest
-from evaluation.comparison import compare
-from evaluation.metrics import METRICS, Scores
+from evaluation.comparison import Change, Thresholds, read_thresholds
+from evaluation.comparison import compare as compare_results
+from evaluation.metrics import METRICS, Composition, Scores
 from evaluation.results import NoAnswer, SetResult
 from evaluation.traces import VARIANTS
 
@@ -31,6 +32,10 @@ def make_result(name: str = "made", ndcg: float = 0.5, details: int = 0) -> SetR
         skipped={},
         details={name: {f"q{n}": scores for n in range(details)} for name in VARIANTS},
     )
+
+
+def compare(before: list[SetResult], after: list[SetResult], threshold: float) -> list[Change]:
+    return compare_results(before, after, Thresholds(threshold))
 
 
 def test_a_result_loses_nothing_to_itself() -> None:
@@ -63,7 +68,57 @@ def test_what_is_missing_or_scored_otherwise_is_refused() -> None:
         compare([make_result()], [make_result("other")], 0.0)
     with pytest.raises(InvalidRequest, match="exponential and linear"):
         compare([make_result()], [replace(make_result(), gain="linear")], 0.0)
+    with pytest.raises(InvalidRequest, match="over 20 and 5 queries"):
+        compare([make_result()], [replace(make_result(), queries=5)], 0.0)
     without = replace(make_result(), variants={"b1_bm25": Scores(1.0, 1.0, 1.0)})
     with pytest.raises(InvalidRequest, match="no variant 'b2_dense_vector'"):
         compare([make_result()], [without], 0.0)
     assert compare([make_result()], [make_result(), make_result("new")], 0.0)
+
+
+LOSSES = {"a": Scores(0.90, 0.47, 0.40), "b": Scores(0.90, 0.45, 0.36)}
+
+
+@pytest.mark.parametrize(
+    ("named", "lost"),
+    [
+        ({}, {("a", "ndcg_at_10"), ("b", "ndcg_at_10"), ("b", "mrr_at_10")}),
+        ({"a": 0.05}, {("b", "ndcg_at_10"), ("b", "mrr_at_10")}),
+        ({"ndcg_at_10": 0.04}, {("b", "ndcg_at_10"), ("b", "mrr_at_10")}),
+        ({"ndcg_at_10": 0.06}, {("b", "mrr_at_10")}),
+        ({"b:mrr_at_10": 0.05}, {("a", "ndcg_at_10"), ("b", "ndcg_at_10")}),
+        ({"b": 0.1, "b:mrr_at_10": 0.0}, {("a", "ndcg_at_10"), ("b", "mrr_at_10")}),
+    ],
+)
+def test_thresholds_go_from_the_closest_name_to_the_default(
+    named: dict[str, float], lost: set[tuple[str, str]]
+) -> None:
+    before = [make_result(name) for name in LOSSES]
+    after = [
+        replace(make_result(name), variants=dict.fromkeys(VARIANTS, scores))
+        for name, scores in LOSSES.items()
+    ]
+    changes = compare_results(before, after, Thresholds(0.01, named))
+    assert {(change.set_name, change.metric) for change in changes if change.lost} == lost
+
+
+def test_a_fault_is_lost_by_rising() -> None:
+    clean = {"b4_reranked": Composition(0.9, 0.0, 0.02)}
+    faulty = {"b4_reranked": Composition(0.1, 0.05, 0.0)}
+    before = replace(make_result(), composition=clean)
+    after = replace(make_result(), composition=faulty)
+    lost = [change for change in compare([before], [after], 0.01) if change.lost]
+    assert [(change.variant, change.metric, change.p) for change in lost] == [
+        ("b4_reranked", "scope_violation", None)
+    ]
+    assert not any(change.lost for change in compare([make_result()], [after], 0.0))
+
+
+def test_thresholds_are_read_and_unknown_names_refused() -> None:
+    read = read_thresholds(0.01, ["docs-qa=0.02", "docs-qa:ndcg_at_10=0.03"])
+    assert read == Thresholds(0.01, {"docs-qa": 0.02, "docs-qa:ndcg_at_10": 0.03})
+    for text in ("docs-qa", "docs-qa=much", "docs-qa=-0.1", "=0.1", "docs-qa=nan"):
+        with pytest.raises(InvalidRequest, match="is no threshold"):
+            read_thresholds(0.0, [text])
+    with pytest.raises(InvalidRequest, match="'ndcg' fits nothing"):
+        compare_results([make_result()], [make_result()], Thresholds(0.0, {"ndcg": 0.1}))

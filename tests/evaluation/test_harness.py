@@ -5,8 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import ir_measures
@@ -15,6 +16,7 @@ import pytest
 
 from clumsies.engine.trace import StageTimes
 from clumsies.errors import InvalidRequest, NotFound
+from clumsies.types import Resource, ResourceId
 from evaluation.datasets import EvaluationSet, read_set
 from evaluation.harness import (
     OpenEngine,
@@ -27,6 +29,7 @@ from evaluation.harness import (
     runs_of,
     write_run_files,
 )
+from evaluation.metrics import Composition
 from evaluation.results import SetResult, read_results, result_of
 from evaluation.traces import VARIANTS, KeptTrace, read_traces, write_traces
 from tests.evaluation.conftest import TinyAnswer, TinyEngine, WriteSet
@@ -148,6 +151,75 @@ def test_latency_follows_each_variants_stages(finished: SetRun) -> None:
     assert latency([StageTimes()])["b4_reranked"] == {"p50_ms": 0.0, "p95_ms": 0.0}
 
 
+def test_timed_queries_are_asked_again_one_at_a_time_after_all(
+    small: EvaluationSet, settings: Settings
+) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    class Listening(TinyEngine):
+        def activate(self, query: str) -> TinyAnswer:
+            timed = threading.current_thread() is threading.main_thread()
+            asked.append((query, timed))
+            return super().activate(query)
+
+    @contextmanager
+    def opener(directory: Path, profile: str) -> Iterator[TinyEngine]:
+        yield Listening(profile)
+
+    texts = [query.text for query in small.queries]
+    run = run_set(small, replace(settings, warm=2), opener=opener)
+    assert sorted(query for query, _ in asked[:3]) == sorted(texts)
+    # One activation more to warm what belongs to the thread, then those that are timed.
+    assert asked[3:] == [(text, True) for text in (texts[0], *texts[:2])]
+    assert len(run.warm) == 2
+
+
+def test_candidates_from_elsewhere_or_out_of_date_are_counted(
+    small: EvaluationSet, settings: Settings
+) -> None:
+    class Leaking(TinyEngine):
+        """Holds a document of another corpus, and an old text of one of this."""
+
+        def index(self, resources: Iterable[Resource], **_: object) -> int:
+            kept = list(resources)
+            kept[3] = replace(kept[3], content="A failed upload is a failed upload.")
+            stranger = replace(kept[0], resource_id=ResourceId("other"), content="failed tag")
+            return super().index([*kept, stranger])
+
+    @contextmanager
+    def opener(directory: Path, profile: str) -> Iterator[TinyEngine]:
+        yield Leaking(profile)
+
+    run = run_set(small, settings, opener=opener)
+    (mix,) = [run.traces[1].composition("b1_bm25")]
+    assert mix == Composition(resource_diversity=1.0, scope_violation=0.5, stale_result=0.5)
+    assert "other" in run.traces[1].documents
+    result = result_of(run)
+    assert result.composition["b2_dense_vector"].scope_violation == pytest.approx(1 / 7)
+    assert result.composition["b2_dense_vector"].stale_result == pytest.approx(1 / 7)
+
+
+def test_a_sound_run_has_no_faults_and_counts_documents_once(finished: SetRun) -> None:
+    composition = result_of(finished).composition
+    assert list(composition) == list(VARIANTS)
+    assert composition["b2_dense_vector"].resource_diversity == pytest.approx(4 / 6)
+    assert {(mix.scope_violation, mix.stale_result) for mix in composition.values()} == {(0.0, 0.0)}
+    finished.traces[2].columns["bm25_rank"][:] = np.nan
+    assert finished.traces[2].composition("b1_bm25") is None
+
+
+def test_traces_of_older_versions_say_nothing_of_faults(finished: SetRun, tmp_path: Path) -> None:
+    file = tmp_path / "traces.jsonl"
+    write_traces(file, finished.traces)
+    records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    for record in records:
+        del record["columns"]["outside_corpus"], record["columns"]["stale"]
+    file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    (run,) = runs_of(read_traces(file))
+    assert result_of(run).composition == {}
+    assert result_of(run).details == result_of(finished).details
+
+
 def test_percentiles_take_the_value_at_the_rounded_up_index() -> None:
     values = [40.0, 10.0, 20.0, 30.0]
     assert percentile(values, 0.5) == 30.0
@@ -202,12 +274,14 @@ def test_run_files_give_the_same_numbers_to_other_tools(
         for query in ("q1", "q2")
         for document, grade in small.judgments[query].items()
     ]
-    measure = ir_measures.nDCG(gains={1: 1, 2: 3}) @ 10
+    ndcg = ir_measures.nDCG(gains={1: 1, 2: 3}) @ 10
+    measures = [ir_measures.R @ 20, ndcg, ir_measures.RR @ 10]
     result = result_of(finished)
     for file, variant in zip(written, VARIANTS, strict=True):
         run = [line for line in ir_measures.read_trec_run(str(file)) if line.query_id != "q3"]
-        found = ir_measures.calc_aggregate([measure], qrels, run)[measure]
-        assert found == pytest.approx(result.variants[variant].ndcg_at_10)
+        found = ir_measures.calc_aggregate(measures, qrels, run)
+        expected = result.variants[variant].as_dict()
+        assert [found[measure] for measure in measures] == pytest.approx(list(expected.values()))
 
 
 def test_blanks_in_ids_cannot_break_a_run_file(

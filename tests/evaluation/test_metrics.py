@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ir_measures import RR, Qrel, R, ScoredDoc, nDCG
 
-from evaluation.metrics import Scores, first_occurrences, is_answerable, mean, score
+from evaluation.metrics import (
+    Composition,
+    Scores,
+    composition,
+    first_occurrences,
+    is_answerable,
+    mean,
+    mean_composition,
+    score,
+)
 
 DOCUMENTS = [f"d{number}" for number in range(40)]
 
@@ -68,3 +77,20 @@ def test_the_mean_is_over_queries() -> None:
 
 def test_a_document_stands_where_its_best_unit_stands() -> None:
     assert first_occurrences(["b", "a", "b", "c", "a"]) == ["b", "a", "c"]
+
+
+def test_composition_counts_the_first_20_candidates() -> None:
+    documents = ["a", "a", "b", "c"] + ["d"] * 16 + ["e"] * 5
+    outside = [False, False, True] + [False] * 17 + [True] * 5
+    stale = [False, True, True, True] + [False] * 16 + [True] * 5
+    found = composition(documents, outside, stale)
+    assert found == Composition(4 / 20, 1 / 20, 2 / 20)
+    assert composition(["a", "b"], [False, False], [False, True]) == Composition(1.0, 0.0, 0.5)
+    with pytest.raises(ValueError, match="not defined"):
+        composition([], [], [])
+
+
+def test_the_mean_of_compositions_is_over_queries() -> None:
+    found = [Composition(1.0, 0.5, 0.0), Composition(0.5, 0.0, 0.5)]
+    assert mean_composition(found) == Composition(0.75, 0.25, 0.25)
+    assert mean_composition([]) is None
