@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from clumsies.config import daemon_places
-from clumsies.daemon.client import DaemonClient, ensure_running
+from clumsies.daemon.client import CALL_TIMEOUT_S, DaemonClient, ensure_running
 from clumsies.version import VERSION
 
 BUILD_ID = f"clumsies-{VERSION}"
@@ -30,10 +30,13 @@ class Connection:
         self._client = client
 
     def call(
-        self, method: str, payload: Mapping[str, Any] | msgspec.Struct | None = None
+        self,
+        method: str,
+        payload: Mapping[str, Any] | msgspec.Struct | None = None,
+        timeout_s: float = CALL_TIMEOUT_S,
     ) -> dict[str, Any]:
         """The daemon's answer; raises what the daemon raised."""
-        return self._client.call(method, payload)
+        return self._client.call(method, payload, timeout_s=timeout_s)
 
     def binding(self) -> dict[str, Any]:
         """The binding that speaks for the working directory."""

@@ -18,7 +18,9 @@ LineCount = Annotated[int, typer.Option("--lines", "-n", min=1, max=10_000)]
 
 def run() -> None:
     """Run the daemon in the foreground."""
-    os.execv(sys.executable, [sys.executable, "-m", "clumsies.daemon.main", "run"])
+    from clumsies.daemon.services import daemon_command
+
+    os.execv(sys.executable, daemon_command())
 
 
 def start(as_json: JsonOption = False) -> None:

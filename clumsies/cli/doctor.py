@@ -12,16 +12,23 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from clumsies.cli import output
+from clumsies.cli.doctor_daemon import (
+    check_daemon,
+    check_database,
+    check_projects,
+    check_socket,
+)
+from clumsies.cli.findings import Finding, Level
 from clumsies.cli.models import problem_line, store_of
 from clumsies.config import config_file, directories, parse_config, read_config
 from clumsies.errors import EXIT_FAILURE, EXIT_OK, ClumsiesError
@@ -31,20 +38,9 @@ from clumsies.models.manifest import PROFILES
 from clumsies.models.preparation import ModelStore
 from clumsies.version import VERSION
 
-Level = Literal["ok", "warning", "failure"]
 _STYLES: dict[Level, str] = {"ok": "score", "warning": "warning", "failure": "failure"}
 _LIBRARIES = ("apsw", "httpx", "msgspec", "numpy", "onnxruntime", "tokenizers", "usearch")
 _MEGABYTE = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line: what was looked at, how it is, and what mends it where it is not well."""
-
-    check: str
-    level: Level
-    message: str
-    remedy: str | None = None
 
 
 Check = Callable[[], Iterator[Finding]]
@@ -207,6 +203,10 @@ CHECKS: list[Check] = [
     check_kernels,
     check_sqlite,
     check_searches,
+    check_daemon,
+    check_socket,
+    check_database,
+    check_projects,
 ]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +14,10 @@ from rich.text import Text
 
 from clumsies.cli import output
 from clumsies.cli.connection import Connection, JsonOption, ProjectOption, connected
-from clumsies.errors import InvalidRequest, NotFound
+from clumsies.daemon.client import CALL_TIMEOUT_S, unavailable
+from clumsies.daemon.contract import IMPORT_DEADLINE_S
+from clumsies.errors import EXIT_OK, ClumsiesError, DaemonFailed, InvalidRequest, NotFound
+from clumsies.version import VERSION
 
 DirectoryArgument = Annotated[
     Path, typer.Argument(metavar="[DIR]", help="The directory; default: this one.")
@@ -68,6 +74,7 @@ def import_(
                 "paths": [str(path.expanduser().absolute()) for path in paths],
                 "prefix": prefix,
             },
+            timeout_s=IMPORT_DEADLINE_S + CALL_TIMEOUT_S,
         )
         for item in report["left_out"]:
             output.warn(f"{item['path']} {item['reason']}; left out")
@@ -148,53 +155,141 @@ def projects(as_json: JsonOption = False) -> None:
 
 
 def status(project: ProjectOption = None, as_json: JsonOption = False) -> None:
-    """Say how the daemon, this directory's memory and its search index stand."""
-    with output.failures(as_json), connected() as daemon:
-        health = daemon.call("health")
-        project_id = daemon.project(project)
-        facts: dict[str, Any] = {
-            "daemon": health,
-            "project_id": project_id,
-            "memory": daemon.call("memory_cache", {"project_id": project_id}),
-            "index": daemon.call("search_index_status", {"project_id": project_id}),
-            "sync": daemon.call("sync_status"),
-        }
+    """Say how the daemon, this directory's memory and its search index stand.
+
+    Nothing is started by asking. What cannot be told is named, and the exit code is its error's.
+    """
+    with output.failures(as_json):
+        facts = StatusFacts()
+        facts.ask(project)
         if as_json:
-            output.write_json(facts)
+            output.write_json(facts.as_json())
+        else:
+            _print_status(facts)
+        raise typer.Exit(facts.exit_code)
+
+
+@dataclass
+class StatusFacts:
+    """What could be told, by part, and why the rest could not."""
+
+    daemon: dict[str, Any] | None = None
+    project_id: str | None = None
+    memory: dict[str, Any] | None = None
+    index: dict[str, Any] | None = None
+    sync: dict[str, Any] | None = None
+    problems: list[dict[str, str]] = field(default_factory=list)
+    exit_code: int = EXIT_OK
+
+    def ask(self, project: str | None) -> None:
+        from clumsies.daemon.services import DaemonControl
+
+        found = DaemonControl().status()
+        if found.health is None:
+            running = found.pid is not None
+            self._add(
+                "daemon",
+                DaemonFailed("daemon_ipc_failed", f"{found.problem}; run `clumsies daemon restart`")
+                if running
+                else unavailable(),
+            )
             return
-        _print_status(facts)
+        self.daemon = {"pid": found.pid, **found.health}
+        with connected() as daemon:
+            self._ask_parts(daemon, project)
+
+    def _ask_parts(self, daemon: Connection, project: str | None) -> None:
+        with self._noted("sync"):
+            self.sync = daemon.call("sync_status")
+        with self._noted("project"):
+            self.project_id = daemon.project(project)
+        if self.project_id is None:
+            return
+        with self._noted("memory"):
+            self.memory = daemon.call("memory_cache", {"project_id": self.project_id})
+        with self._noted("index"):
+            self.index = daemon.call("search_index_status", {"project_id": self.project_id})
+
+    @contextmanager
+    def _noted(self, part: str) -> Iterator[None]:
+        try:
+            yield
+        except ClumsiesError as error:
+            self._add(part, error)
+
+    def _add(self, part: str, error: ClumsiesError) -> None:
+        self.problems.append({"part": part, "code": error.code, "message": error.message})
+        self.exit_code = self.exit_code or error.exit_code
+
+    def as_json(self) -> dict[str, Any]:
+        facts = asdict(self)
+        del facts["exit_code"]
+        return facts
+
+    def line(self, part: str, told: Callable[[dict[str, Any]], str]) -> str:
+        """What is known of a part, else why it is not, else nothing."""
+        known: dict[str, Any] | None = getattr(self, part, None)
+        if known:
+            return told(known)
+        found = (each for each in self.problems if each["part"] == part)
+        return next((f"{each['message']} ({each['code']})" for each in found), "")
 
 
-def _print_status(facts: dict[str, Any]) -> None:
-    index, memory, sync = facts["index"], facts["memory"], facts["sync"]
+def _print_status(facts: StatusFacts) -> None:
     rows = [
-        (
-            "daemon",
-            f"{facts['daemon']['daemon_version']}, authority {facts['daemon']['server_url']}",
-        ),
-        ("project", facts["project_id"]),
-        ("memory", f"{memory['state'].replace('_', ' ')}{_short_commit(memory)}"),
-        ("index", _index_line(index)),
-        ("models", _models_line(index)),
-        ("waiting", f"{sync['pending_operation_count']} operations for a Server"),
+        ("daemon", facts.line("daemon", _daemon_line)),
+        ("project", facts.project_id or facts.line("project", lambda _: "")),
+        ("memory", facts.line("memory", _memory_line)),
+        ("index", facts.line("index", _index_line)),
+        ("models", _models_line(facts.index) if facts.index else ""),
+        ("waiting", facts.line("sync", _waiting_line)),
     ]
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="faint")
     table.add_column(overflow="fold")
     for name, line in rows:
-        table.add_row(name, Text(line))
+        if line:
+            table.add_row(name, Text(line))
     output.stdout().print(table)
+
+
+def _waiting_line(sync: dict[str, Any]) -> str:
+    return f"{sync['pending_operation_count']} operations for a Server"
+
+
+def _daemon_line(daemon: dict[str, Any]) -> str:
+    line = f"{daemon['daemon_version']}, process {daemon['pid']}, authority {daemon['server_url']}"
+    if daemon["daemon_version"] != VERSION:
+        line += f"; this is {VERSION}: run `clumsies daemon restart`"
+    return line
+
+
+def _memory_line(memory: dict[str, Any]) -> str:
+    line = f"{memory['state'].replace('_', ' ')}{_short_commit(memory)}"
+    if memory["state"] in ("generation_missing", "generation_corrupt"):
+        line += "; `clumsies daemon restart` writes it anew"
+    return line
 
 
 def _short_commit(memory: dict[str, Any]) -> str:
     return f", commit {memory['commit_id'][:12]}" if memory.get("commit_id") else ", nothing yet"
 
 
+def rebuild(project: ProjectOption = None, as_json: JsonOption = False) -> None:
+    """Delete the project's search index and build it anew; memory and drafts are not touched."""
+    with output.failures(as_json), connected() as daemon:
+        found = daemon.call("rebuild_search_index", {"project_id": daemon.project(project)})
+        if as_json:
+            output.write_json(found)
+            return
+        output.stdout().print("The search index is being built; `clumsies status` says how far.")
+
+
 def _index_line(index: dict[str, Any]) -> str:
     if index["ready"]:
         return "ready"
     if index.get("last_error"):
-        return f"failed ({index['last_error']}); it is tried again by itself"
+        return f"failed ({index['last_error']}); tried again by itself, or by `clumsies rebuild`"
     if index.get("units_total"):
         return f"building, {index.get('units_done', 0)} of {index['units_total']} passages"
     return str(index.get("build_state", "not built yet"))

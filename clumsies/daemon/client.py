@@ -35,7 +35,7 @@ from clumsies.daemon.wire import (
     peer_uid,
     torn_frame,
 )
-from clumsies.errors import ClumsiesError, DaemonFailed, NotReady
+from clumsies.errors import ClumsiesError, DaemonFailed, NotReady, from_code
 
 CALL_TIMEOUT_S = 65.0
 STARTUP_TIMEOUT_S = 30.0
@@ -309,7 +309,8 @@ def ensure_running(
     """The health of a running daemon, started first where none answers.
 
     `start` begins one without waiting (by default `clumsiesd start`, which prefers an installed
-    service). Raises NotReady("daemon_unavailable") when none is ready within `wait_s`.
+    service). Raises NotReady("daemon_unavailable") when none is ready within `wait_s`, and at once
+    what a daemon said that refused to start.
     """
     end = time.monotonic() + wait_s
     begun = False
@@ -341,15 +342,30 @@ def start_detached(command: Sequence[str] | None = None) -> None:
             arguments,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             timeout=STARTUP_TIMEOUT_S,
             check=True,
         )
+    except subprocess.CalledProcessError as error:
+        raise _refused_to_start(error.stderr) from error
     except (OSError, subprocess.SubprocessError) as error:
-        raise NotReady(
-            "daemon_unavailable",
-            "The daemon could not be started; run `clumsies daemon run` to see why.",
-        ) from error
+        raise _not_started() from error
+
+
+def _refused_to_start(said: bytes) -> ClumsiesError:
+    """The daemon's own reason, where it gave one: a damaged database, a full disk."""
+    from clumsies.daemon.commands import SAID
+
+    lines = said.decode("utf-8", "replace").splitlines()
+    found = SAID.fullmatch(lines[-1]) if lines else None
+    return from_code(found["code"], found["message"]) if found else _not_started()
+
+
+def _not_started() -> NotReady:
+    return NotReady(
+        "daemon_unavailable",
+        "The daemon could not be started; run `clumsies daemon run` to see why.",
+    )
 
 
 def unavailable() -> NotReady:

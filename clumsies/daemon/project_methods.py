@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -31,6 +32,7 @@ class ProjectMethods:
     def __init__(self, service: ResidentService, process: ProcessContext):
         self._service = service
         self._process = process
+        self._creating = threading.Lock()
 
     def handlers(self) -> dict[str, Handler]:
         return {
@@ -75,8 +77,12 @@ class ProjectMethods:
         return m.ProjectList(projects=[_project(p) for p in self._service.authority.projects()])
 
     def create(self, request: m.CreateLocalProject, _context: RequestContext) -> m.CreatedProject:
-        """A local project of that name. A directory that is bound keeps its project; one whose
-        name an unbound project has gets that project, so a repeated call makes nothing twice."""
+        """A local project of that name. A directory that is bound keeps its project, so a repeated
+        call makes nothing twice."""
+        with self._creating:
+            return self._created(request)
+
+    def _created(self, request: m.CreateLocalProject) -> m.CreatedProject:
         service = self._service
         if request.workspace_root is None:
             made = service.authority.create_project(request.name)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -25,11 +26,11 @@ from clumsies.config import (
     service_settings,
 )
 from clumsies.daemon.client import DaemonClient, ensure_running
-from clumsies.daemon.commands import say
+from clumsies.daemon.commands import SAID, say
 from clumsies.daemon.launchd import Launchd
 from clumsies.daemon.lock import running_pid
 from clumsies.daemon.systemd import Systemd
-from clumsies.errors import EXIT_OK, ClumsiesError, DaemonFailed
+from clumsies.errors import EXIT_OK, ClumsiesError, DaemonFailed, from_code
 from clumsies.files import ensure_private_directory
 from clumsies.logs import SERVICE_ERROR_LOG
 from clumsies.version import VERSION
@@ -126,14 +127,40 @@ class DaemonControl:
             return ensure_running(client, wait_s=wait_s, start=self.begin)
 
     def begin(self) -> None:
-        """Start the daemon without waiting for it; one that runs is left alone."""
+        """Start the daemon and see it answer or end; one that runs is left alone.
+
+        Raises what a daemon said that refused to start: why is known now, not after a timeout.
+        """
         if running_pid(self.places) is not None:
             return
         self._prepare()
         if self._uses_service():
             self._manager.start()
-        else:
-            self._spawn()
+            return
+        process, said_before = self._spawn()
+        with self._client() as client:
+            end = time.monotonic() + START_TIMEOUT_S
+            while process.poll() is None and time.monotonic() < end:
+                with suppress(ClumsiesError):
+                    client.call("health", timeout_s=max(0.1, end - time.monotonic()))
+                    return
+                time.sleep(_POLL_S)
+        if process.poll() is not None and running_pid(self.places) is None:
+            raise self._refusal(said_before)
+
+    def _refusal(self, said_before: int) -> ClumsiesError:
+        """What the daemon's last line on its standard error says."""
+        with self._error_log().open("rb") as log:
+            log.seek(said_before)
+            lines = log.read(_LOG_TAIL_BYTES).decode("utf-8", "replace").splitlines()
+        for line in reversed(lines):
+            found = SAID.fullmatch(line)
+            if found is not None:
+                return from_code(found["code"], found["message"])
+        return DaemonFailed(
+            "service_manager_failed",
+            f"The daemon ended while it started; {self._error_log()} says why.",
+        )
 
     def stop(self) -> bool:
         """End the daemon; whether one was running.
@@ -188,14 +215,18 @@ class DaemonControl:
     def _prepare(self) -> None:
         ensure_private_directory(self.places.logs)
 
-    def _spawn(self) -> None:
-        """A process of its own session; it inherits the private part of the environment only."""
+    def _spawn(self) -> tuple[subprocess.Popen[bytes], int]:
+        """A process of its own session, and how long its error log was before it.
+
+        It inherits the private part of the environment only.
+        """
         log = self._error_log()
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         try:
             if os.fstat(descriptor).st_size > _LOG_TAIL_BYTES:
                 os.ftruncate(descriptor, 0)
-            subprocess.Popen(
+            said_before = os.fstat(descriptor).st_size
+            process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -204,6 +235,7 @@ class DaemonControl:
                 cwd="/",
                 start_new_session=True,
             )
+            return process, said_before
         except OSError as error:
             raise DaemonFailed(
                 "service_manager_failed",
@@ -238,7 +270,7 @@ class DaemonControl:
 
 
 def start_command() -> int:
-    """`clumsiesd start`: begin without waiting; the exit status."""
+    """`clumsiesd start`: the exit status, with a refusal to start said on stderr."""
     try:
         DaemonControl().begin()
     except ClumsiesError as error:
