@@ -23,7 +23,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "drafts": ("memory", "drafts"),
     "status": ("projects", "status"),
     "rebuild": ("projects", "rebuild"),
-    "rebuild": ("projects", "rebuild"),
     "projects": ("projects", "projects"),
     "bind": ("projects", "bind"),
     "unbind": ("projects", "unbind"),
