@@ -16,8 +16,9 @@ from clumsies.cli import output
 from clumsies.cli.candidate_table import SEPARATOR, candidate_table
 from clumsies.cli.connection import Connection, JsonOption, ProjectOption, connected
 from clumsies.cli.history import RunArgument, run_id
+from clumsies.cli.report_tables import number, read_report, report_table
 from clumsies.config import directories
-from clumsies.errors import EXIT_FAILURE, InvalidRequest, NotFound
+from clumsies.errors import EXIT_FAILURE, InvalidRequest
 
 if TYPE_CHECKING:
     from clumsies.engine.pipeline import Engine
@@ -25,14 +26,6 @@ if TYPE_CHECKING:
     from clumsies.history.report import Report
 
 OFFLINE_PROFILE = "compact"
-_METRICS = (
-    ("recall_at_20", "Recall@20"),
-    ("ndcg_at_10", "nDCG@10"),
-    ("mrr", "MRR@10"),
-    ("resource_diversity", "diversity"),
-    ("scope_violation", "foreign"),
-    ("stale_result", "stale"),
-)
 
 CaseArgument = Annotated[str, typer.Argument(metavar="CASE", help="A case's id.")]
 FixtureArgument = Annotated[
@@ -204,8 +197,8 @@ def run(
             return
         console = output.stdout()
         cases = len(fixture.cases)
-        console.print(_report_table(body["report"], f"now: {cases} cases, profile {name}"))
-        console.print(_report_table(body["recorded"], "as recorded"))
+        console.print(report_table(body["report"], f"now: {cases} cases, profile {name}"))
+        console.print(report_table(body["recorded"], "as recorded"))
 
 
 def compare(
@@ -220,7 +213,7 @@ def compare(
     from clumsies.history.comparison import compare_reports
 
     with output.failures(as_json):
-        changes = compare_reports(_read_report(before), _read_report(after), threshold)
+        changes = compare_reports(read_report(before), read_report(after), threshold)
     lost = any(change.lost for change in changes)
     if as_json:
         verdict = {"verdict": "lost" if lost else "ok", "threshold": threshold}
@@ -231,7 +224,7 @@ def compare(
             table.add_column(column, justify="left" if column in ("variant", "metric") else "right")
         for change in changes:
             mark = Text("lost", style="failure") if change.lost else Text("")
-            numbers = [_number(change.before), _number(change.after)]
+            numbers = [number(change.before), number(change.after)]
             table.add_row(change.variant, change.metric, *numbers, mark)
         output.stdout().print(table)
     if lost:
@@ -334,7 +327,7 @@ def _show_case(case: dict[str, Any], as_json: bool) -> None:
             Text(f"look at  {place}  (dropped in {found['failure_stage']})", style="faint"),
             soft_wrap=True,
         )
-    console.print(_report_table(case["report"], "as recorded"))
+    console.print(report_table(case["report"], "as recorded"))
 
 
 def _export(
@@ -368,42 +361,6 @@ def _replayed(fixture: Fixture, profile: str) -> Report:
         replayed.append((case, trace))
         output.stderr().print(f"[faint]asked {len(replayed)} of {len(fixture.cases)}[/]")
     return replayed_report(replayed)
-
-
-def _report_table(report: Mapping[str, Any], title: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
-    table.add_column("variant")
-    for _, heading in _METRICS:
-        table.add_column(heading, justify="right")
-    for heading in ("p50 ms", "p95 ms"):
-        table.add_column(heading, justify="right")
-    for variant, scores in report["mean"].items():
-        times = report["latency"].get(variant, {})
-        table.add_row(
-            variant,
-            *(_number(scores[name]) for name, _ in _METRICS),
-            *(f"{times[name] / 1000:.1f}" for name in ("p50_us", "p95_us") if times),
-        )
-    return table
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _read_report(file: Path) -> Report:
-    from clumsies.history.report import Report
-
-    try:
-        body = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-        return msgspec.convert(body.get("report"), Report)
-    except FileNotFoundError as error:
-        raise NotFound("not_found", f"There is no file {file}; check the path.") from error
-    except (OSError, msgspec.MsgspecError) as error:
-        raise InvalidRequest(
-            "invalid_request",
-            f"{file} holds no report; give a fixture, or what `eval run --json` printed.",
-        ) from error
 
 
 def _write(file: Path, body: Mapping[str, Any]) -> None:
