@@ -225,7 +225,6 @@ def test_a_run_that_ended_is_not_written_again(history: History) -> None:
 
 def test_a_deadline_waits_neither_for_the_history_lock_nor_for_bodies(history: History) -> None:
     run_id = history.begin()
-    import threading
 
     held, done = threading.Event(), threading.Event()
 
