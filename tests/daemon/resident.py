@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,19 @@ class Resident(Daemon):
     """A daemon of its own home that serves real projects; ready once the object is made."""
 
     def __init__(self, home: Path, **more: str):
+        self._clients: list[DaemonClient] = []
         super().__init__(home, **resident_environment(home, **more))
+
+    def client(self, build_id: str = "test") -> DaemonClient:
+        """A client that is closed with the daemon."""
+        self._clients.append(super().client(build_id))
+        return self._clients[-1]
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        status = super().end(number)
+        for client in self._clients:
+            client.close()
+        return status
 
     def launch(self, more: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         return launch_resident({**self.environment, **(more or {})})
