@@ -62,6 +62,7 @@ class Recording:
             self._recorder.runs.finish(
                 self._activation.run_id, finished, self._recorder.begin_waiting
             )
+            self._recorder.succeeded()
 
     def _fail(self, stage: ErrorStage, code: str, summary: str) -> None:
         if self._began:
@@ -133,6 +134,10 @@ class RunRecorder:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
+    def succeeded(self) -> None:
+        """A whole run was written."""
+        self._failures.recovered()
+
     def begin_waiting(self) -> None:
         """Write the rows of all activations that began; on the recorder's thread."""
         while True:
@@ -154,17 +159,15 @@ class RunRecorder:
             self.begin_waiting()
             with self._changed:
                 work = self._ends.popleft() if self._ends else None
-            if work is not None and self._guarded(work):
-                self._failures.recovered()
+            if work is not None:
+                self._guarded(work)
 
-    def _guarded(self, work: Callable[[], None]) -> bool:
-        """Whether the work succeeded; a failure is logged by its code and goes no further."""
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do the work; a failure is logged by its code and goes no further."""
         try:
             work()
         except Exception as error:  # the loop's outermost turn: no answer depends on history
             self._failures.failed(error)
-            return False
-        return True
 
 
 def error_stage(error: ClumsiesError) -> ErrorStage:
