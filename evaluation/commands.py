@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from clumsies.errors import EXIT_FAILURE, ClumsiesError, InvalidRequest
-from evaluation import calibration, display, drawing_commands, tuning
+from evaluation import calibration, display, drawing_commands, fixture_commands, tuning
 from evaluation.comparison import compare as compare_results
 from evaluation.comparison import read_thresholds
 from evaluation.datasets import EvaluationSet, PathStyle, find_all, find_set, read_set
@@ -45,6 +45,7 @@ app = typer.Typer(
 )
 
 app.add_typer(drawing_commands.app)
+app.add_typer(fixture_commands.app)
 
 Profile = Annotated[str, typer.Option(help="Model profile.")]
 Data = Annotated[Path | None, typer.Option(help="Folder in which sets are found by name.")]
