@@ -8,6 +8,7 @@ descending, then the tie rule the stage names, then unit key.
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -119,6 +120,14 @@ def _named(stage: str) -> Iterator[None]:
         raise
 
 
+def _is_readable(text: str, scripts: frozenset[str]) -> bool:
+    """Whether models of these scripts have anything to go by: letters, or digits, they know."""
+    return (
+        foreign_share(text, scripts) <= FOREIGN_SHARE_LIMIT
+        and re.search(r"[^\W_]", text) is not None
+    )
+
+
 def _awaited(embedding: Future[Embedding], deadline: Deadline) -> Embedding:
     try:
         return embedding.result(timeout=deadline.remaining_s())
@@ -146,7 +155,7 @@ class Ranker:
     ) -> Ranking:
         """All candidates of the query in final order."""
         scripts = self._profile.scripts
-        readable = not scripts or foreign_share(text, scripts) <= FOREIGN_SHARE_LIMIT
+        readable = not scripts or _is_readable(text, scripts)
         query = _Query(text, connection, vectors, deadline, readable, Ranking())
         embedding = self._models.pool.submit(self._embed(query)) if readable else None
         with query.timed("bm25_us"):

@@ -1,7 +1,7 @@
 """The bi-encoder: texts to unit vectors, and to token vectors for late interaction.
 
 A vector is the mean of the last hidden states over the sequence, L2-normalised. Token vectors
-are the same states, each normalised, without the sequence's special tokens; stored as int8 with
+are the same states, each normalised, without special and unknown tokens; stored as int8 with
 one scale a token (the token's largest component maps to 127).
 """
 
@@ -92,8 +92,14 @@ class Embedder:
         vector = _normalised(states.mean(axis=0, dtype=np.float32)[None, :])[0]
         if abs(float(np.linalg.norm(vector)) - 1.0) > NORM_TOLERANCE:
             raise self._untrusted("a vector without a direction")
-        inner = states[1:-1] if len(states) > 2 else states
-        return Embedding(vector, _normalised(inner), sequence.cut)
+        return Embedding(vector, _normalised(states[self._worded(sequence)]), sequence.cut)
+
+    def _worded(self, sequence: ModelInput) -> list[int]:
+        """Positions that stand for words: neither special nor unknown tokens, which would match
+        each other perfectly whatever they stand for."""
+        unknown = self.tokenizer.unknown_id
+        inner = range(1, len(sequence) - 1)
+        return [position for position in inner if sequence.ids[position] != unknown]
 
     def _untrusted(self, what: str) -> ModelFailed:
         return ModelFailed(

@@ -85,6 +85,11 @@ class TextTokenizer:
             if token.special and token.content not in _UNKNOWN_TOKENS
         )
 
+        self.unknown_id = next(
+            (n for n in map(self._tokenizer.token_to_id, sorted(_UNKNOWN_TOKENS)) if n is not None),
+            None,
+        )
+
     def _encode(self, text: str) -> Encoding:
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         if self._reserved.isdisjoint(encoding.ids):

@@ -119,7 +119,9 @@ def test_a_vector_is_the_normalised_mean_of_the_states(
 
     assert found.vector.dtype == np.float32
     np.testing.assert_allclose(found.vector, unit(states.mean(axis=0)), atol=1e-5)
-    np.testing.assert_allclose(found.tokens, unit(states[1:-1]), atol=1e-5)
+    unknown = embedder.tokenizer.unknown_id
+    words = [i for i in range(1, len(sequence) - 1) if sequence.ids[i] != unknown]
+    np.testing.assert_allclose(found.tokens, unit(states[words]), atol=1e-5)
     assert found.cut == (len(text) > 2_000)
 
 
