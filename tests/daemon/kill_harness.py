@@ -131,6 +131,12 @@ class Client:
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._run, name=f"client-{number}", daemon=True)
 
+    def close(self) -> None:
+        """End the thread and its connections, once the gate has ended."""
+        if self.thread.ident is not None:
+            self.thread.join(LONG_S)
+        self._client.close()
+
     def _run(self) -> None:
         try:
             while self._harness.gate.pass_through():
@@ -447,6 +453,9 @@ class Harness:
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate(timeout=LONG_S)
+        self._client.close()
+        for client in self._clients:
+            client.close()
 
 
 def run(home: Path, kills: int, *, clients: int = 3, seed: int = 1, quiet: bool = True) -> Ledger:
