@@ -13,10 +13,9 @@ from evaluation.cases import RANK_COLUMNS, CandidateRow, Case, Cases
 from evaluation.metrics import COMPOSITION
 from evaluation.page_style import STYLE
 from evaluation.quality import Bar, bars, interval_text, names_of, sorted_differences
-from evaluation.report import HEADINGS, METRIC_HEADINGS
+from evaluation.report import COLUMNS, HEADINGS, METRIC_HEADINGS
 from evaluation.results import SetResult
 from evaluation.svg import bar_chart, difference_chart
-from evaluation.traces import VARIANTS
 
 _COMPOSITION_HEADINGS: Mapping[str, str] = {
     "resource_diversity": "diversity",
@@ -61,18 +60,21 @@ def _introduction(results: Sequence[SetResult]) -> str:
 
 
 def _overview(results: Sequence[SetResult]) -> str:
+    present = {name for result in results for name in {**result.outsiders, **result.variants}}
+    columns = [name for name in COLUMNS if name in present]
     rows = []
     for name, result in zip(names_of(results), results, strict=True):
-        best = max(scores.ndcg_at_10 for scores in result.variants.values())
+        found = {**result.outsiders, **result.variants}
+        best = max(scores.ndcg_at_10 for scores in found.values())
         cells = [
             _best(f"{scores.ndcg_at_10:.3f}", is_best=scores.ndcg_at_10 == best)
-            if (scores := result.variants.get(variant))
+            if (scores := found.get(column))
             else ""
-            for variant in VARIANTS
+            for column in columns
         ]
         link = f'<a href="#{escape(_anchor(name))}">{escape(name)}</a>'
         rows.append([link, f"{result.queries:,}", *cells])
-    headings = ["set", "queries", *(HEADINGS[variant] for variant in VARIANTS)]
+    headings = ["set", "queries", *(HEADINGS[column] for column in columns)]
     return f"<h2>nDCG@10</h2>\n{_table(headings, rows)}"
 
 
@@ -119,7 +121,7 @@ def _metrics(result: SetResult) -> str:
     headings = ["variant", *METRIC_HEADINGS.values()]
     headings += [_COMPOSITION_HEADINGS[name] for name in COMPOSITION] if composed else []
     headings += ["p50 ms", "p95 ms"] if timed else []
-    rows = []
+    rows = _outsider_rows(result, len(headings))
     for variant in result.variants:
         row = [f'<span class="key {escape(variant)}"></span>{escape(HEADINGS[variant])}']
         for found in by_metric.values():
@@ -135,6 +137,16 @@ def _metrics(result: SetResult) -> str:
             row += [f"{times[name]:,.1f}" if times else "" for name in ("p50_ms", "p95_ms")]
         rows.append(row)
     return _table(headings, rows)
+
+
+def _outsider_rows(result: SetResult, width: int) -> list[list[str]]:
+    """grep and bm25s: their means, and nothing of what only the engine has."""
+    rows = []
+    for name, scores in result.outsiders.items():
+        means = [f"{getattr(scores, metric):.3f}" for metric in METRIC_HEADINGS]
+        row = [f'<span class="key"></span>{escape(HEADINGS.get(name, name))}', *means]
+        rows.append(row + [""] * (width - len(row)))
+    return rows
 
 
 def _by_variant(found: Iterable[Bar]) -> dict[str, Bar]:

@@ -8,6 +8,7 @@
 | `variants` | by name: `recall_at_20`, `ndcg_at_10`, `mrr_at_10` |
 | `composition` | by variant, of the first 20 candidates over all queries: `resource_diversity`, |
 | | `scope_violation`, `stale_result`; empty from traces that do not say |
+| `outsiders` | the same metrics of grep and bm25s, where they ran beside |
 | `b4_minus_b3` | nDCG@10: mean difference, 95 % interval, p-value of the randomisation test |
 | `answered` | share of the answerable queries that got any fragment |
 | `no_answer` | number of queries without an answer, the share that rightly got nothing, and |
@@ -85,6 +86,7 @@ class SetResult:
     skipped: dict[str, int]
     details: Details = field(default_factory=dict)
     composition: dict[str, Composition] = field(default_factory=dict)
+    outsiders: dict[str, Scores] = field(default_factory=dict)
 
     def as_dict(self, *, details: bool = False) -> dict[str, object]:
         """The JSON object of the module's table."""
@@ -96,6 +98,7 @@ class SetResult:
             "units": self.units,
             "queries": self.queries,
             "variants": {name: scores.as_dict() for name, scores in self.variants.items()},
+            "outsiders": {name: scores.as_dict() for name, scores in self.outsiders.items()},
             "composition": {name: mix.as_dict() for name, mix in self.composition.items()},
             "b4_minus_b3": None if self.b4_minus_b3 is None else asdict(self.b4_minus_b3),
             "answered": self.answered,
@@ -234,6 +237,12 @@ def _result(record: Mapping[str, object]) -> SetResult:
         details={
             variant: {query: Scores(*values) for query, values in by_query.items()}
             for variant, by_query in details.items()
+        },
+        outsiders={
+            name: Scores(**scores)
+            for name, scores in cast(
+                "dict[str, dict[str, float]]", record.get("outsiders", {})
+            ).items()
         },
         composition={
             name: Composition(**mix)

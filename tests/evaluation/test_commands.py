@@ -116,6 +116,8 @@ def test_compare_fails_on_a_loss_beyond_the_threshold(
     kept = commands.call("compare", str(before), str(after), "--threshold", "0.06", "--json")
     assert kept.returncode == 0
     assert json.loads(kept.stdout)["verdict"] == "ok"
+    allowed = ("--allow", "small:ndcg_at_10=0.06")
+    assert commands.call("compare", str(before), str(after), *allowed).returncode == 0
 
 
 def test_tuning_and_calibration_read_kept_traces(

@@ -29,7 +29,7 @@ from evaluation.harness import (
     runs_of,
     write_run_files,
 )
-from evaluation.metrics import Composition
+from evaluation.metrics import Composition, Scores
 from evaluation.results import SetResult, read_results, result_of
 from evaluation.traces import VARIANTS, KeptTrace, read_traces, write_traces
 from tests.evaluation.conftest import TinyAnswer, TinyEngine, WriteSet
@@ -243,7 +243,7 @@ def test_results_are_means_over_the_answerable_queries(finished: SetRun) -> None
 
 
 def test_results_survive_their_json(finished: SetRun, tmp_path: Path) -> None:
-    result = result_of(finished, "linear")
+    result = replace(result_of(finished, "linear"), outsiders={"grep": Scores(0.5, 0.25, 0.125)})
     file = tmp_path / "result.json"
     file.write_text(json.dumps(result.as_dict(details=True)), encoding="utf-8")
     assert read_results(file) == [result]

@@ -17,7 +17,7 @@ from evaluation.cases import Cases, Source, cases_of
 from evaluation.commands import app
 from evaluation.datasets import read_set
 from evaluation.harness import OpenEngine, SetRun, Settings, run_set
-from evaluation.metrics import Composition
+from evaluation.metrics import Composition, Scores
 from evaluation.page import page
 from evaluation.quality import bars, interval_text, ranked_queries
 from evaluation.results import result_of
@@ -132,6 +132,14 @@ def test_an_overview_has_a_row_a_set_and_one_set_has_none() -> None:
     assert [row[0] for row in rows[1:]] == ["own (compact)", "own (multilingual)"]
     with pytest.raises(ValueError, match="no result"):
         page([], [])
+
+
+def test_outsiders_stand_before_the_variants_where_they_ran() -> None:
+    beside = replace(rich_result("own"), outsiders={"grep": Scores(0.3, 0.2, 0.1)})
+    overview, table, _ = Reader(page([beside, make_result()], [Cases(), Cases()])).tables
+    assert overview[0] == ["set", "queries", "grep", "BM25", "vector", "RRF", "reranked"]
+    assert [row[2] for row in overview[1:]] == ["0.200", ""]
+    assert table[1] == ["grep", "0.200", "0.300", "0.100", "", ""]
 
 
 def test_worst_and_best_queries_are_the_ends_of_the_reranked_order() -> None:
