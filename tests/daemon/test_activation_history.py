@@ -30,7 +30,9 @@ class Activations:
     def __init__(self, directory: Path, models: ArithmeticModels):
         self.memory = LocalMemory(directory / "memory")
         self.memory.bring_in(TEXTS)
-        self.engine = Engine.open(directory / "index", models=models)
+        self.engine = Engine.open(
+            directory / "index", models=models, project_id=self.memory.project_id
+        )
         self.index()
         self.file = directory / "daemon.log"
         self._log = LogFile(self.file)
@@ -43,7 +45,6 @@ class Activations:
     def index(self) -> None:
         view = self.memory.view()
         resources = self.memory.effective.resources(view)
-        self.engine._builder._project_id = self.memory.project_id
         self.engine.index(resources, base_commit_id=view.commit_id)
 
     def ask(self, _view: EffectiveView) -> Answer:

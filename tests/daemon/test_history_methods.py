@@ -250,8 +250,7 @@ def test_history_survives_a_restart_and_a_killed_activation_is_closed(tmp_path: 
         thread = threading.Thread(target=_ask_and_be_cut_off, args=(project,))
         thread.start()
         with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-            sql = "SELECT count(*) FROM retrieval_runs WHERE status = 'running'"
-            wait_for(lambda c=connection: c.execute(sql).fetchone()[0], "a running run")
+            _wait_for_a_running_run(connection)
         running.end(signal.SIGKILL)
         thread.join()
         running = Resident(tmp_path / "d")
@@ -264,6 +263,11 @@ def test_history_survives_a_restart_and_a_killed_activation_is_closed(tmp_path: 
             break
     assert "retrieval_interrupted" in codes
     assert running.end() == 0
+
+
+def _wait_for_a_running_run(connection: sqlite3.Connection) -> None:
+    sql = "SELECT count(*) FROM retrieval_runs WHERE status = 'running'"
+    wait_for(lambda: connection.execute(sql).fetchone()[0], "a running run")
 
 
 def _ask_and_be_cut_off(project: Project) -> None:
