@@ -12,7 +12,7 @@ from clumsies.cli.candidate_table import SEPARATOR, candidate_table
 from clumsies.engine.pipeline import Answer
 from clumsies.engine.trace import Candidate
 
-PREVIEW_LINES = 10
+PREVIEW_LINES = 6
 
 
 def answer_object(answer: Answer) -> dict[str, Any]:
@@ -44,13 +44,25 @@ def print_answer(console: Console, answer: Answer, *, full: bool) -> None:
     chosen = [candidate for candidate in answer.trace.candidates if candidate.selected]
     for rank, candidate in enumerate(chosen, 1):
         console.print(_heading(rank, candidate), soft_wrap=True)
-        lines = candidate.text.splitlines()
-        shown = lines if full else lines[:PREVIEW_LINES]
-        for line in shown:
-            console.print(Text("   " + line), soft_wrap=True)
-        if len(lines) > len(shown):
-            console.print(Text(f"   … {len(lines) - len(shown)} more lines", style="faint"))
-        console.print()
+        print_text(console, candidate.text, full=full)
+
+
+def print_text(console: Console, text: str, *, full: bool) -> None:
+    """A fragment's text, indented; without `full` its first lines, front matter left out."""
+    lines = text.splitlines()
+    shown = lines if full else _without_front_matter(lines)[:PREVIEW_LINES]
+    for line in shown:
+        console.print(Text("   " + line), soft_wrap=True)
+    if len(lines) > len(shown):
+        console.print(Text(f"   … {len(lines) - len(shown)} more lines", style="faint"))
+    console.print()
+
+
+def _without_front_matter(lines: list[str]) -> list[str]:
+    if lines[:1] != ["---"] or "---" not in lines[1:]:
+        return lines
+    rest = lines[lines.index("---", 1) + 1 :]
+    return rest if any(line.strip() for line in rest) else lines
 
 
 def _heading(rank: int, candidate: Candidate) -> Text:
@@ -65,8 +77,9 @@ def _heading(rank: int, candidate: Candidate) -> Text:
 def summary(answer: Answer) -> str:
     """One line on what was searched and how long it took."""
     trace = answer.trace
+    count = len(answer.response.fragments)
     text = (
-        f"{len(answer.response.fragments)} fragments, {trace.returned_tokens} tokens, from "
+        f"{count} fragment{'' if count == 1 else 's'}, {trace.returned_tokens} tokens, from "
         f"{trace.unit_count} units of {trace.resource_count} resources in "
         f"{trace.times.total_us / 1000:.0f} ms (profile {trace.profile})"
     )
