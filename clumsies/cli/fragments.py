@@ -9,10 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from clumsies.cli.candidate_table import SEPARATOR, candidate_table
+from clumsies.cli.preview import print_text
 from clumsies.engine.pipeline import Answer
 from clumsies.engine.trace import Candidate
-
-PREVIEW_LINES = 6
 
 
 def answer_object(answer: Answer) -> dict[str, Any]:
@@ -45,24 +44,6 @@ def print_answer(console: Console, answer: Answer, *, full: bool) -> None:
     for rank, candidate in enumerate(chosen, 1):
         console.print(_heading(rank, candidate), soft_wrap=True)
         print_text(console, candidate.text, full=full)
-
-
-def print_text(console: Console, text: str, *, full: bool) -> None:
-    """A fragment's text, indented; without `full` its first lines, front matter left out."""
-    lines = text.splitlines()
-    shown = lines if full else _without_front_matter(lines)[:PREVIEW_LINES]
-    for line in shown:
-        console.print(Text("   " + line), soft_wrap=True)
-    if len(lines) > len(shown):
-        console.print(Text(f"   … {len(lines) - len(shown)} more lines", style="faint"))
-    console.print()
-
-
-def _without_front_matter(lines: list[str]) -> list[str]:
-    if lines[:1] != ["---"] or "---" not in lines[1:]:
-        return lines
-    rest = lines[lines.index("---", 1) + 1 :]
-    return rest if any(line.strip() for line in rest) else lines
 
 
 def _heading(rank: int, candidate: Candidate) -> Text:

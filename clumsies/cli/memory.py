@@ -12,9 +12,9 @@ from rich.text import Text
 
 from clumsies.cli import output
 from clumsies.cli.connection import JsonOption, ProjectOption, connected
+from clumsies.cli.preview import print_text
 from clumsies.errors import InvalidRequest, IoFailed
 
-PREVIEW_LINES = 10
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The memory's id.")]
@@ -61,13 +61,8 @@ def _print_fragment(rank: int, fragment: dict[str, Any], full: bool) -> None:
         line.append(f" › {heading}", style="heading")
     line.append(f"  {fragment['resource_id']}", style="faint")
     console.print(line, soft_wrap=True)
-    lines = fragment.get("content", "(unchanged since the state you sent)").splitlines()
-    shown = lines if full else lines[:PREVIEW_LINES]
-    for text in shown:
-        console.print(Text(f"   {text}"), soft_wrap=True)
-    if len(lines) > len(shown):
-        console.print(Text(f"   … {len(lines) - len(shown)} more lines", style="faint"))
-    console.print()
+    text = fragment.get("content", "(unchanged since the state you sent)")
+    print_text(console, text, full=full)
 
 
 def load(

@@ -73,7 +73,7 @@ def search(
 
 def demo(
     query: Annotated[str, typer.Argument(help="A task cue for the sample memory.")] = DEMO_CUE,
-    limit: LimitOption = 6,
+    limit: LimitOption = 3,
     explain: ExplainOption = False,
     full: FullOption = False,
     as_json: JsonOption = False,
@@ -112,7 +112,7 @@ def _engine(root: Path, profile: str) -> Engine:
     except IndexFailed as error:
         if error.code != "search_index_corrupt":
             raise
-        output.warn(f"the search index of {root} is damaged; it is built anew")
+        output.warn(f"the search index of {root} is damaged or of another version; it is built anew")
         Engine.discard(place)
         return Engine.open(place, profile)
 

@@ -1,6 +1,6 @@
 """The derived search database of one memory: resources, units, terms and vectors.
 
-Layout 1 (`index.sqlite`; everything in it can be rebuilt from the resources):
+Layout (`index.sqlite`; everything in it can be rebuilt from the resources):
 
 | table | what |
 | --- | --- |
@@ -20,6 +20,7 @@ commit. Concurrent writers are kept apart by `build.lock`.
 
 from __future__ import annotations
 
+import hashlib
 import queue
 import secrets
 import threading
@@ -39,7 +40,6 @@ from clumsies.files import FileLock, ensure_private_directory
 from clumsies.storage.database import connect, first_row, mapped_errors, only_row, transaction
 from clumsies.types import IndexRevision
 
-LAYOUT = "1"
 DATABASE_NAME = "index.sqlite"
 LOCK_NAME = "build.lock"
 LINEAGE_LENGTH = 64
@@ -87,6 +87,9 @@ CREATE VIRTUAL TABLE unit_terms USING fts5(
   path, title, heading, body, content='', contentless_delete=1, tokenize="{TOKENIZER}");
 CREATE VIRTUAL TABLE unit_vocabulary USING fts5vocab(unit_terms, row);
 """
+
+LAYOUT = hashlib.sha256(_SCHEMA.encode("utf-8")).hexdigest()[:16]
+"""Names the schema itself, so that a file of any other schema is taken for foreign."""
 
 RULES = " ".join((PARSER_VERSION, CHUNKER_VERSION, TERMS_VERSION, VECTOR_INPUT_VERSION))
 """The rules that shape rows. An index built by other rules is built anew."""
