@@ -59,7 +59,7 @@ def test_what_is_broken_makes_it_fail_and_the_rest_is_still_looked_at(tmp_path: 
     assert f"{settings}, line 1" in failed["settings"]
     assert any("is no directory" in each["message"] for each in body["findings"])
     assert any(each["remedy"] == f"chmod 700 {settings.parent}" for each in body["findings"])
-    assert body["findings"][-1]["check"] == "searches"
+    assert body["findings"][-1]["check"] == "projects"
 
 
 def test_a_wrong_file_is_named_with_sizes_and_the_command(store: ModelStore) -> None:

@@ -28,7 +28,7 @@ import apsw
 from clumsies.config import daemon_places
 from clumsies.daemon.client import DaemonClient
 from clumsies.engine.index import IndexStore, read_head
-from clumsies.errors import ClumsiesError
+from clumsies.errors import ClumsiesError, NotReady
 from clumsies.storage.project_storage import LOCAL_AUTHORITY, ProjectStorage
 from tests.daemon.resident import Project, launch_resident, resident_environment, write_files
 from tests.daemon.running import LONG_S, wait_for
@@ -412,7 +412,17 @@ class Harness:
             )
 
     def _check_found(self, mark: str) -> None:
-        if mark not in self._project.texts(mark):
+        found: list[str] = []
+
+        def answered() -> bool:
+            try:
+                found.append(self._project.texts(mark))
+            except NotReady:  # a machine this slow: the index is still being built
+                return False
+            return True
+
+        wait_for(answered, "an activation")
+        if mark not in found[-1]:
             raise Broken(f"{mark} was stored and is not found")
 
     def _check_index(self) -> None:
