@@ -247,7 +247,8 @@ def test_only_commands_print() -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "more"), [("evaluation", {"storage", "history"}), ("benchmarks", {"storage", "cli"})]
+    ("folder", "more"),
+    [("evaluation", {"storage", "history"}), ("benchmarks", {"storage", "cli", "history"})],
 )
 def test_tools_use_what_the_engine_is_made_of(folder: str, more: set[str]) -> None:
     """Benchmarks also take the sample memory that the command line ships."""
