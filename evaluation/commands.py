@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from clumsies.errors import EXIT_FAILURE, ClumsiesError, InvalidRequest
+from clumsies.models.choice import profile_named
 from evaluation import calibration, display, drawing_commands, fixture_commands, tuning
 from evaluation.comparison import compare as compare_results
 from evaluation.comparison import read_thresholds
@@ -124,7 +125,7 @@ def run_all(
     if as_json:
         _print_json([_row_record(row, details=True) for row in rows])
     else:
-        Console().print(display.overview_table(rows))
+        display.console().print(display.overview_table(rows))
 
 
 @app.command()
@@ -146,7 +147,7 @@ def cross(
     write_traces(keep_traces, finished.traces)
     result = result_of(finished)
     for note in display.result_notes(result):
-        Console().print(note, highlight=False)
+        display.console().print(note, highlight=False)
 
 
 @app.command(name="score")
@@ -185,7 +186,7 @@ def compare(
         record = {"verdict": "lost" if lost else "ok", "threshold": threshold}
         _print_json({**record, "changes": [change.as_dict() for change in changes]})
     else:
-        Console().print(display.change_table(changes))
+        display.console().print(display.change_table(changes))
     if lost:
         raise typer.Exit(EXIT_FAILURE)
 
@@ -200,15 +201,18 @@ def tune(
     """Sweep the weights of the final blend, those of the first pass, and rrf_k."""
     loaded = _load(traces)
     fusions = sweep_fusion(loaded, gain=gain)
-    Console().print(display.fusion_table(fusions[:top]))
+    display.console().print(display.fusion_table(fusions[:top]))
     values = tuple(step / 8 for step in range(9)) if fine else tuning.GRID_VALUES
+    profile = profile_named(loaded[0].profile)
     final = tuning.pools_of(loaded, tuning.FINAL_STAGES, gain)
-    grid = tuning.weight_grid(len(final.stages), values)
-    _print_blends("final blend, nDCG@10", final.stages, tuning.sweep_final(final, grid), top)
+    pinned = tuning.pinned_weights(profile.blend_weights, final.stages)
+    grid = _grid(final, values, pinned)
+    blends = tuning.sweep_final(final, grid)
+    _print_blends("final blend, nDCG@10", final.stages, blends, pinned, top)
     first = tuning.pools_of(loaded, tuning.FIRST_PASS_STAGES, gain)
-    grid = tuning.weight_grid(len(first.stages), values)
-    swept = tuning.sweep_first_pass(first, grid)
-    _print_blends("first pass, Recall@24", first.stages, swept, top)
+    pinned = tuning.pinned_weights(profile.first_pass_weights, first.stages)
+    blends = tuning.sweep_first_pass(first, _grid(first, values, pinned))
+    _print_blends("first pass, Recall@24", first.stages, blends, pinned, top)
 
 
 @app.command()
@@ -232,7 +236,7 @@ def calibrate(
         curve = calibration.area_under_curve(
             examples.only([name]).features[:, 0], examples.relevant
         )
-        Console().print(f"{name} alone: AUC {curve:.4f}", highlight=False)
+        display.console().print(f"{name} alone: AUC {curve:.4f}", highlight=False)
     _print_calibration(examples)
 
 
@@ -299,7 +303,7 @@ def _row(evaluation_set: EvaluationSet, result: SetResult) -> Row:
 
 
 def _print_row(row: Row) -> None:
-    console = Console()
+    console = display.console()
     console.print(display.result_table(row))
     for note in display.result_notes(row.result):
         console.print(note, highlight=False)
@@ -311,21 +315,35 @@ def _row_record(row: Row, *, details: bool) -> dict[str, object]:
     return {**record, "outsiders": beside, "outsiders_empty": dict(row.outsiders_empty)}
 
 
+def _grid(
+    pools: tuning.Pools, values: Sequence[float], pinned: tuple[float, ...]
+) -> list[tuple[float, ...]]:
+    grid = tuning.weight_grid(len(pools.stages), values)
+    return list(dict.fromkeys([*grid, *([pinned] if pinned else [])]))
+
+
 def _print_blends(
-    title: str, stages: tuple[str, ...], blends: list[tuning.Blend], top: int
+    title: str,
+    stages: tuple[str, ...],
+    blends: list[tuning.Blend],
+    pinned: tuple[float, ...],
+    top: int,
 ) -> None:
-    """The best weightings, and below them equal weights and each stage alone."""
+    """The best weightings, and below them the profile's own, equal weights, each stage alone."""
     named = {tuple(1.0 for _ in stages)} | {
         tuple(float(at == number) for at in range(len(stages))) for number in range(len(stages))
     }
-    console = Console()
+    console = display.console()
     console.print(display.blend_table(title, stages, blends[:top]))
+    own = [blend for blend in blends if blend.weights == pinned]
+    if own:
+        console.print(display.blend_table(f"{title}: as the profile pins it", stages, own))
     plain = [blend for blend in blends if blend.weights in named]
     console.print(display.blend_table(f"{title}: equal weights, and each alone", stages, plain))
 
 
 def _print_calibration(examples: calibration.Examples) -> None:
-    console = Console()
+    console = display.console()
     fitted = calibration.fit(examples)
     unseen = calibration.cross_validated(examples)
     answerable = int(examples.answerable.sum())

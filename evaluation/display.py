@@ -17,6 +17,15 @@ from evaluation.report import COLUMNS, HEADINGS, METRIC_HEADINGS, Row, english_m
 from evaluation.results import SetResult
 from evaluation.tuning import Blend
 
+_FILE_WIDTH = 160
+"""Columns of what is printed into a file or pipe, where no terminal says how many there are."""
+
+
+def console() -> Console:
+    """Stdout, wide enough that no table loses digits in a file."""
+    found = Console()
+    return found if found.is_terminal else Console(width=_FILE_WIDTH)
+
 
 @contextmanager
 def progress_of(name: str, *, quiet: bool = False) -> Iterator[OnStep]:
@@ -131,8 +140,9 @@ def change_table(changes: Sequence[Change]) -> Table:
 def blend_table(title: str, stages: Sequence[str], blends: Sequence[Blend]) -> Table:
     """Weightings with their score a set and the mean over the sets."""
     table = Table(title=title)
-    for heading in (*stages, *blends[0].by_set, "mean"):
-        table.add_column(heading, justify="right")
+    names = [stage.removesuffix("_score").removesuffix("_logit") for stage in stages]
+    for heading in (*names, *blends[0].by_set, "mean"):
+        table.add_column(heading, justify="right", overflow="fold")
     for blend in blends:
         values = (*blend.by_set.values(), blend.mean)
         table.add_row(*(f"{weight:g}" for weight in blend.weights), *(f"{v:.4f}" for v in values))

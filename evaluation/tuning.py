@@ -16,16 +16,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clumsies.errors import InvalidRequest
+from clumsies.models.manifest import BlendStage
 from evaluation.metrics import NDCG_CUT, Gain, gain_of
 from evaluation.traces import KeptTrace
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-FINAL_STAGES = ("bm25_score", "vector_score", "late_score", "reranker_logit")
-FIRST_PASS_STAGES = ("bm25_score", "vector_score", "late_score")
+FINAL_STAGES = ("bm25_score", "vector_score", "rrf_score", "late_score", "reranker_logit")
+FIRST_PASS_STAGES = ("bm25_score", "vector_score", "rrf_score", "late_score")
 FIRST_PASS_CUT = 24
 GRID_VALUES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+_COLUMNS: Mapping[BlendStage, str] = {
+    "bm25": "bm25_score",
+    "vector": "vector_score",
+    "rrf": "rrf_score",
+    "late": "late_score",
+    "reranker": "reranker_logit",
+}
 
 # Larger than any sum of standardised scores: keeps candidates before or behind the pool.
 _APART = 1e6
@@ -143,6 +152,18 @@ def weight_grid(stages: int, values: Sequence[float] = GRID_VALUES) -> list[tupl
         if max(weights) > 0
     )
     return list(dict.fromkeys(scaled))
+
+
+def pinned_weights(
+    blend: Sequence[tuple[BlendStage, float]], stages: Sequence[str]
+) -> tuple[float, ...]:
+    """A profile's blend as a weighting of `stages`; stages that it does not name weigh 0.
+
+    With it the sweep gives the very order of the engine. Empty for a profile without a blend.
+    """
+    weights = {_COLUMNS[stage]: weight for stage, weight in blend}
+    largest = max(weights.values(), default=0.0)
+    return tuple(weights.get(stage, 0.0) / largest for stage in stages) if largest else ()
 
 
 def by_set(set_names: Sequence[str], values: Floats) -> dict[str, float]:

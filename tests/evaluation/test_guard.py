@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from clumsies.models.manifest import COMPACT
 from evaluation.datasets import OWN_SETS, read_set
 from evaluation.harness import SetRun, Settings, run_set
-from evaluation.metrics import FAULTS
+from evaluation.metrics import FAULTS, score
 from evaluation.results import SetResult, result_of
+from evaluation.tuning import FINAL_STAGES, pinned_weights, pools_of
 
 SAMPLE = Path(__file__).resolve().parents[2] / "clumsies" / "cli" / "sample"
 
@@ -64,6 +66,14 @@ def test_what_has_an_answer_gets_one_and_what_has_none_gets_nothing(result: SetR
 def test_no_candidate_is_foreign_or_out_of_date(result: SetResult) -> None:
     found = [getattr(mix, fault) for mix in result.composition.values() for fault in FAULTS]
     assert found == [0.0] * 8
+
+
+def test_the_sweep_with_the_pinned_weights_gives_the_engines_own_order(finished: SetRun) -> None:
+    latin = [t for t in finished.traces if t.answerable and "vector:script" not in t.skipped]
+    pools = pools_of(latin, FINAL_STAGES)
+    swept = pools.ndcg(pinned_weights(COMPACT.blend_weights, FINAL_STAGES))
+    orders = [(trace.document_order("b4_reranked"), trace.judgments) for trace in latin]
+    assert swept == pytest.approx([score(*order).ndcg_at_10 for order in orders])
 
 
 def test_cues_in_chinese_find_their_page_first(finished: SetRun) -> None:

@@ -10,12 +10,14 @@ import pytest
 
 from clumsies.engine.trace import StageTimes
 from clumsies.errors import InvalidRequest
+from clumsies.models.manifest import COMPACT, MULTILINGUAL
 from evaluation.fusion_sweep import sweep_fusion
 from evaluation.metrics import Gain, first_occurrences, recall_at, score
 from evaluation.traces import COLUMNS, KeptTrace
 from evaluation.tuning import (
     FINAL_STAGES,
     FIRST_PASS_STAGES,
+    pinned_weights,
     pools_of,
     sweep_final,
     sweep_first_pass,
@@ -43,6 +45,7 @@ def make_trace(
     documents = tuple(f"d{number}" for number in generator.permutation(units) // 3)
     judged = generator.choice(sorted(set(documents)), size=4, replace=False)
     judgments = {str(name): grade for grade, name in enumerate(judged)} if answerable else {}
+    columns["rrf_score"] = generator.random(units)
     keys = tuple(f"u{number:03d}" for number in generator.permutation(units))
     return KeptTrace(
         set_name, "compact", f"q{seed}", judgments, (), StageTimes(), keys, documents, columns
@@ -77,7 +80,7 @@ def _plain_order(trace: KeptTrace, stages: Sequence[str], weights: Sequence[floa
     return first_occurrences(trace.documents[at] for at in dict.fromkeys([*equal, *order]))
 
 
-WEIGHTINGS = [(1.0, 1.0, 1.0, 1.0), (1.0, 0.0, 0.25, 0.5), (0.0, 0.0, 0.0, 1.0)]
+WEIGHTINGS = [(1.0,) * 5, (1.0, 0.0, 0.75, 0.25, 0.5), (0.0, 0.0, 0.0, 0.0, 1.0)]
 
 
 @pytest.mark.parametrize("weights", WEIGHTINGS)
@@ -98,7 +101,7 @@ def test_pools_score_every_query_as_the_plain_order_does(
 
 def test_the_first_pass_is_scored_by_recall_at_its_cut() -> None:
     traces = [make_trace(seed) for seed in range(8)]
-    weights = (1.0, 0.5, 0.25)
+    weights = (1.0, 0.5, 0.75, 0.25)
     found = pools_of(traces, FIRST_PASS_STAGES).recall(weights, 5)
     expected = [
         recall_at(_plain_order(trace, FIRST_PASS_STAGES, weights), trace.judgments, 5)
@@ -114,14 +117,22 @@ def test_a_sweep_ranks_by_the_mean_over_sets_and_finds_the_telling_stage() -> No
         relevant = [trace.judgments.get(document, 0) for document in trace.documents]
         telling = trace.columns["late_score"]
         telling[:] = np.array(relevant, dtype=np.float64) + telling / 100.0
-    blends = sweep_final(pools_of(traces, FINAL_STAGES), weight_grid(4))
+    values = (0.0, 0.5, 1.0)
+    blends = sweep_final(pools_of(traces, FINAL_STAGES), weight_grid(5, values))
     best = blends[0]
-    assert best.weights[2] == 1.0
+    assert best.weights[3] == 1.0
     assert list(best.by_set) == ["large", "little"]
     assert best.mean == pytest.approx(sum(best.by_set.values()) / 2)
     assert [blend.mean for blend in blends] == sorted((b.mean for b in blends), reverse=True)
-    firsts = sweep_first_pass(pools_of(traces, FIRST_PASS_STAGES), weight_grid(3), cut=3)
-    assert firsts[0].weights[2] == 1.0
+    firsts = sweep_first_pass(pools_of(traces, FIRST_PASS_STAGES), weight_grid(4, values), cut=3)
+    assert firsts[0].weights[3] == 1.0
+
+
+def test_a_profiles_blend_is_a_weighting_of_the_stages() -> None:
+    blend = COMPACT.blend_weights
+    assert pinned_weights(blend, FINAL_STAGES) == (1.0, 0.0, 1.0, 1.0, 1.0)
+    assert pinned_weights([("late", 4.0), ("bm25", 1.0)], FIRST_PASS_STAGES) == (0.25, 0, 0, 1.0)
+    assert pinned_weights(MULTILINGUAL.blend_weights, FINAL_STAGES) == ()
 
 
 def test_a_grid_holds_each_direction_once() -> None:
