@@ -254,7 +254,8 @@ def _print_status(facts: StatusFacts) -> None:
 
 
 def _waiting_line(sync: dict[str, Any]) -> str:
-    return f"{sync['pending_operation_count']} operations for a Server"
+    count = sync["pending_operation_count"]
+    return f"{count} operation{'' if count == 1 else 's'} for a Server"
 
 
 def _daemon_line(daemon: dict[str, Any]) -> str:

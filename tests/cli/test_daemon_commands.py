@@ -109,6 +109,7 @@ def test_from_an_empty_home_to_a_new_text(own: Shell) -> None:
     assert status["problems"] == []
     assert status["memory"]["state"] == "ready"
     assert status["sync"]["pending_operation_count"] == 1
+    assert "1 operation for a Server" in own.run("status").stdout
 
 
 def test_every_store_command(shared: Shell) -> None:
