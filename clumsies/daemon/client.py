@@ -347,18 +347,19 @@ def start_detached(command: Sequence[str] | None = None) -> None:
             check=True,
         )
     except subprocess.CalledProcessError as error:
-        raise _refused_to_start(error.stderr) from error
+        raise said_refusal(error.stderr) or _not_started() from error
     except (OSError, subprocess.SubprocessError) as error:
         raise _not_started() from error
 
 
-def _refused_to_start(said: bytes) -> ClumsiesError:
-    """The daemon's own reason, where it gave one: a damaged database, a full disk."""
-    from clumsies.daemon.commands import SAID
-
-    lines = said.decode("utf-8", "replace").splitlines()
-    found = SAID.fullmatch(lines[-1]) if lines else None
-    return from_code(found["code"], found["message"]) if found else _not_started()
+def said_refusal(standard_error: bytes) -> ClumsiesError | None:
+    """Why a daemon did not start, from its last line of the form `clumsiesd: WORDS (code)`."""
+    for line in reversed(standard_error.decode("utf-8", "replace").splitlines()):
+        program, _, said = line.partition("clumsiesd: ")
+        message, _, code = said.rpartition(" (")
+        if not program and message and code.endswith(")"):
+            return from_code(code[:-1], message)
+    return None
 
 
 def _not_started() -> NotReady:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -37,10 +36,6 @@ def required(run: Runner, command: Sequence[str]) -> None:
             "service_manager_failed",
             f"`{' '.join(command)}` failed; run it by hand to see why.",
         )
-
-
-SAID = re.compile(r"clumsiesd: (?P<message>.*) \((?P<code>[a-z_]+)\)")
-"""A refusal to start, as it stands on standard error."""
 
 
 def say(message: str) -> None:

@@ -25,12 +25,12 @@ from clumsies.config import (
     service_directory,
     service_settings,
 )
-from clumsies.daemon.client import DaemonClient, ensure_running
-from clumsies.daemon.commands import SAID, say
+from clumsies.daemon.client import DaemonClient, ensure_running, said_refusal
+from clumsies.daemon.commands import say
 from clumsies.daemon.launchd import Launchd
 from clumsies.daemon.lock import running_pid
 from clumsies.daemon.systemd import Systemd
-from clumsies.errors import EXIT_OK, ClumsiesError, DaemonFailed, from_code
+from clumsies.errors import EXIT_OK, ClumsiesError, DaemonFailed
 from clumsies.files import ensure_private_directory
 from clumsies.logs import SERVICE_ERROR_LOG
 from clumsies.version import VERSION
@@ -152,11 +152,9 @@ class DaemonControl:
         """What the daemon's last line on its standard error says."""
         with self._error_log().open("rb") as log:
             log.seek(said_before)
-            lines = log.read(_LOG_TAIL_BYTES).decode("utf-8", "replace").splitlines()
-        for line in reversed(lines):
-            found = SAID.fullmatch(line)
-            if found is not None:
-                return from_code(found["code"], found["message"])
+            refusal = said_refusal(log.read(_LOG_TAIL_BYTES))
+        if refusal is not None:
+            return refusal
         return DaemonFailed(
             "service_manager_failed",
             f"The daemon ended while it started; {self._error_log()} says why.",

@@ -1,4 +1,4 @@
-"""What `clumsies doctor` says of a daemon, an index and a binding that are not as they should be."""
+"""What `clumsies doctor` says of a daemon, an index or a binding that is not as it should be."""
 
 from __future__ import annotations
 

@@ -18,10 +18,11 @@ from clumsies.daemon.client import (
     DaemonClient,
     check_endpoint,
     ensure_running,
+    said_refusal,
     start_detached,
 )
 from clumsies.daemon.lock import running_pid
-from clumsies.errors import DaemonFailed, NotReady
+from clumsies.errors import DaemonFailed, NotReady, StoreFailed
 from tests.daemon.running import LONG_S, ROOT, Daemon, Peer, wait_for
 
 
@@ -253,6 +254,22 @@ def test_a_start_that_fails_is_not_ready(tmp_path: Path) -> None:
         with pytest.raises(NotReady) as caught:
             start_detached(command)
         assert caught.value.code == "daemon_unavailable"
+
+
+def test_a_refusal_to_start_is_understood() -> None:
+    for said, code in (
+        (b"noise\nclumsiesd: It is damaged (really). (local_db_error)\n", "local_db_error"),
+        (b"clumsiesd: Full. (insufficient_space)\nTraceback\n", "insufficient_space"),
+        (b"clumsiesd: no code at all\n", None),
+        (b"not clumsiesd: x (y)\n\xff", None),
+        (b"", None),
+    ):
+        refusal = said_refusal(said)
+        assert (refusal and refusal.code) == code
+    script = "import sys; sys.exit('clumsiesd: It is damaged. (local_db_error)')"
+    with pytest.raises(StoreFailed) as caught:
+        start_detached([sys.executable, "-c", script])
+    assert caught.value.message == "It is damaged."
 
 
 def test_many_starts_at_once_leave_one_daemon(tmp_path: Path) -> None:
