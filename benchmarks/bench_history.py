@@ -3,14 +3,15 @@
 Each round measures an activation, what its answer waits for (`in_the_way`, wall time: handing over
 the begin and the end, and the run's id) and what the recorder's thread spends (`beside`, processor
 time of both writes against that of the activation), so that a machine that is busy for a while is
-busy for all. Both ratios have to stay under 0.05. `first_memory` is the first run of a memory, whose bodies are all written.
+busy for all. Both ratios have to stay under 0.05. `first_memory` is the first run of a memory, all of
+whose bodies are written; `changed_memory` the first after one resource of it changed.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
 from statistics import median
@@ -111,8 +112,9 @@ class Recorded:
             "activation_ms": whole * 1000,
             "activation_cpu_ms": used * 1000,
             "in_the_way": median(self.waited_s[1:]) / whole,
-            "beside": median(spent[1:]) / used,
+            "beside": median(spent[1:-1]) / used,
             "first_memory": spent[0] / used,
+            "changed_memory": spent[-1] / used,
         }
 
 
@@ -177,4 +179,11 @@ def _measured(
     turn = cycle(_CUES)
     rounds = (3 if short else 10) * len(_CUES)
     benchmark.pedantic(lambda: recorded.one(next(turn), activate, corpus), rounds=rounds)
+    recorded.one(next(turn), activate, _changed(corpus))
     benchmark.extra_info |= recorded.ratios()
+
+
+def _changed(corpus: ResourceCorpus) -> ResourceCorpus:
+    name = next(iter(corpus.resources))
+    resource = replace(corpus.resources[name], content="# Changed\n\nA new text.\n")
+    return ResourceCorpus(corpus.effective_hash + "+1", {**corpus.resources, name: resource})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,8 +18,7 @@ import msgspec
 from clumsies.errors import StoreFailed
 from clumsies.history.blobs import BlobStore
 from clumsies.history.records import CorpusResource, excerpt
-from clumsies.storage.database import all_rows, first_row
-from clumsies.storage.local_database import LocalDatabase
+from clumsies.storage.database import all_rows
 
 KEPT_TITLES = 20_000
 KEPT_HASHES = 64
@@ -58,19 +57,48 @@ class Corpus(Protocol):
         ...
 
 
-def corpus_id_of(effective_hash: str, resources: Sequence[CorpusResource]) -> str:
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What the database keeps of a body beside its file."""
+
+    content_hash: str
+    byte_length: int
+    preview: str
+
+
+ManifestRow = tuple[int, str, str, str, str, str, str, str | None, str | None, str | None, str]
+"""The columns of `retrieval_corpus_resources` after the corpus id, in their order."""
+
+
+def manifest_row(resource: CorpusResource) -> ManifestRow:
+    """A resource without its preview, which its content hash says already."""
+    return (
+        resource.resource_order,
+        resource.resource_id,
+        resource.scope,
+        resource.kind,
+        resource.path,
+        resource.title,
+        resource.content_hash,
+        resource.source_commit_id,
+        resource.draft_id,
+        resource.draft_revision,
+        resource.description,
+    )
+
+
+def corpus_id_of(effective_hash: str, rows: Sequence[ManifestRow]) -> str:
     """`corpus_` and the SHA-256 of the JSON of the effective hash and the ordered rows."""
-    data = msgspec.json.encode([effective_hash, [msgspec.structs.astuple(r) for r in resources]])
+    data = msgspec.json.encode([effective_hash, rows])
     return "corpus_" + hashlib.sha256(data).hexdigest()
 
 
 class CorpusStore:
     """Callers hold the history lock around `prepare` and the transaction that calls `write`."""
 
-    def __init__(self, database: LocalDatabase, blobs: BlobStore):
-        self._database = database
+    def __init__(self, blobs: BlobStore):
         self._blobs = blobs
-        self._verified: OrderedDict[str, str] = OrderedDict()
+        self._written: OrderedDict[str, str] = OrderedDict()
         self._titles: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._bodies: set[str] = set()
 
@@ -79,52 +107,58 @@ class CorpusStore:
     ) -> Callable[[apsw.Connection], str]:
         """Write what bodies are missing; returns what writes the manifest and gives its id.
 
-        `between` is called after each body, so that others need not wait for all of them.
+        `between` is called after each body, so that others need not wait for all of them. After a
+        transaction that failed the caller has to `forget`.
         """
         name = corpus.effective_hash
-        known = self._verified.get(name)
+        known = self._written.get(name)
         if known is not None:
-            self._verified.move_to_end(name)
+            self._written.move_to_end(name)
             return lambda _connection: known
-        resources = tuple(
-            self._resource(order, entry, corpus, between)
+        fresh: dict[str, Body] = {}
+        rows = [
+            self._row(order, entry, corpus, fresh, between)
             for order, entry in enumerate(corpus.entries)
-        )
-        corpus_id = corpus_id_of(name, resources)
+        ]
+        corpus_id = corpus_id_of(name, rows)
 
         def write(connection: apsw.Connection) -> str:
-            write_corpus(connection, corpus_id, name, resources, self._lengths(resources), now)
+            write_corpus(connection, (corpus_id, name, now), rows, fresh.values())
             return corpus_id
 
         return write
 
     def written(self, effective_hash: str, corpus_id: str) -> None:
         """The transaction that wrote the manifest was committed."""
-        self._verified[effective_hash] = corpus_id
-        while len(self._verified) > KEPT_HASHES:
-            self._verified.popitem(last=False)
+        self._written[effective_hash] = corpus_id
+        while len(self._written) > KEPT_HASHES:
+            self._written.popitem(last=False)
 
     def forget(self) -> None:
-        """Manifests or bodies were removed: look at everything again."""
-        self._verified.clear()
+        """Manifests or bodies may be gone: look at everything again."""
+        self._written.clear()
         self._bodies.clear()
 
-    def _resource(
-        self, order: int, entry: CorpusEntry, corpus: Corpus, between: Callable[[], None]
-    ) -> CorpusResource:
+    def _row(
+        self,
+        order: int,
+        entry: CorpusEntry,
+        corpus: Corpus,
+        fresh: dict[str, Body],
+        between: Callable[[], None],
+    ) -> ManifestRow:
         key = (entry.content_hash, entry.path)
         title = self._titles.get(key)
-        text: str | None = None
         if title is None or entry.content_hash not in self._bodies:
             title, text = corpus.read(entry.resource_id)
             self._blobs.put(entry.content_hash, text)
+            fresh[entry.content_hash] = body_of(entry.content_hash, text)
             self._bodies.add(entry.content_hash)
             self._titles[key] = title
             while len(self._titles) > KEPT_TITLES:
                 self._titles.popitem(last=False)
             between()
-        preview = excerpt(text) if text is not None else self._preview(entry.content_hash)
-        return CorpusResource(
+        return (
             order,
             entry.resource_id,
             entry.scope,
@@ -132,65 +166,39 @@ class CorpusStore:
             entry.path,
             title,
             entry.content_hash,
-            preview,
             entry.source_commit_id,
             entry.draft_id,
             entry.draft_revision,
             entry.description,
         )
 
-    def _preview(self, name: str) -> str:
-        with self._database.reader() as connection:
-            row = first_row(
-                connection,
-                "SELECT content_preview FROM retrieval_corpus_blobs WHERE content_hash = ?",
-                (name,),
-            )
-        return str(row[0]) if row is not None else excerpt(self._blobs.read(name))
 
-    def _lengths(self, resources: Sequence[CorpusResource]) -> dict[str, int]:
-        names = {resource.content_hash for resource in resources}
-        return {name: self._blobs.path(name).stat().st_size for name in names}
+def body_of(name: str, text: str) -> Body:
+    """What the database keeps of a text."""
+    return Body(name, len(text.encode("utf-8")), excerpt(text))
 
 
 def write_corpus(
     connection: apsw.Connection,
-    corpus_id: str,
-    effective_hash: str,
-    resources: Sequence[CorpusResource],
-    lengths: dict[str, int],
-    now: str,
+    corpus: tuple[str, str, str],
+    rows: Sequence[ManifestRow],
+    bodies: Iterable[Body],
 ) -> None:
-    """Write a manifest that is not there yet; the bodies must be."""
-    if first_row(connection, "SELECT 1 FROM retrieval_corpora WHERE corpus_id = ?", (corpus_id,)):
-        return
-    connection.execute(
-        "INSERT INTO retrieval_corpora VALUES (?, ?, ?)", (corpus_id, effective_hash, now)
-    )
+    """Write a manifest that is not there yet: `corpus` is its id, effective hash and time.
+
+    `bodies` are those that may be new to the database; their files must be there.
+    """
+    corpus_id, _, now = corpus
     connection.executemany(
         "INSERT OR IGNORE INTO retrieval_corpus_blobs VALUES (?, ?, ?, ?)",
-        ((r.content_hash, lengths[r.content_hash], r.content_preview, now) for r in resources),
+        ((body.content_hash, body.byte_length, body.preview, now) for body in bodies),
     )
-    connection.executemany(
-        "INSERT INTO retrieval_corpus_resources VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            (
-                corpus_id,
-                r.resource_order,
-                r.resource_id,
-                r.scope,
-                r.kind,
-                r.path,
-                r.title,
-                r.content_hash,
-                r.source_commit_id,
-                r.draft_id,
-                r.draft_revision,
-                r.description,
-            )
-            for r in resources
-        ),
-    )
+    connection.execute("INSERT OR IGNORE INTO retrieval_corpora VALUES (?, ?, ?)", corpus)
+    if connection.changes():
+        connection.executemany(
+            "INSERT INTO retrieval_corpus_resources VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ((corpus_id, *row) for row in rows),
+        )
 
 
 def read_corpus(connection: apsw.Connection, corpus_id: str | None) -> tuple[CorpusResource, ...]:

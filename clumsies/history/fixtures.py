@@ -30,7 +30,7 @@ from clumsies.history.cases import (
     judgment_id_of,
     read_case,
 )
-from clumsies.history.corpora import corpus_id_of, write_corpus
+from clumsies.history.corpora import body_of, corpus_id_of, manifest_row, write_corpus
 from clumsies.history.records import (
     CaseDetail,
     CorpusResource,
@@ -129,10 +129,10 @@ def write_fixture(file: Path, fixture: Fixture) -> None:
 
 def _check(case: FixtureCase) -> None:
     own = case.evaluation_case
-    metadata = tuple(resource.metadata for resource in case.resources)
+    rows = [manifest_row(resource.metadata) for resource in case.resources]
     if any(content_hash(r.content) != r.metadata.content_hash for r in case.resources):
         raise _refused("a body differs from its hash")
-    if corpus_id_of(case.source_run.effective_hash or "", metadata) != own.corpus_id:
+    if corpus_id_of(case.source_run.effective_hash or "", rows) != own.corpus_id:
         raise _refused("the resources are not those that the case was made of")
     if case.source_run.run_id != own.source_run_id or case.source_run.status != "succeeded":
         raise _refused("a case does not belong to its run")
@@ -244,13 +244,13 @@ class FixtureStore:
                 "the case that is here, and judge one of the two anew.",
                 {"case_id": row[0]},
             )
-        metadata = [resource.metadata for resource in case.resources]
-        lengths = {
-            resource.metadata.content_hash: len(resource.content.encode("utf-8"))
-            for resource in case.resources
-        }
         effective = run.effective_hash or ""
-        write_corpus(connection, own.corpus_id, effective, metadata, lengths, own.created_at)
+        write_corpus(
+            connection,
+            (own.corpus_id, effective, own.created_at),
+            [manifest_row(resource.metadata) for resource in case.resources],
+            [body_of(r.metadata.content_hash, r.content) for r in case.resources],
+        )
         _write_run(connection, case)
         connection.execute(
             "INSERT OR IGNORE INTO evaluation_corpora VALUES (?, ?, ?, ?)",

@@ -93,7 +93,7 @@ class RunStore:
     ):
         self.database = database
         self.blobs = BlobStore(database.directory / BLOB_FOLDER)
-        self.corpora = CorpusStore(database, self.blobs)
+        self.corpora = CorpusStore(self.blobs)
         self.mutex = threading.RLock()
         self._retained = retained
         self._collect_every = collect_every
@@ -135,6 +135,8 @@ class RunStore:
             with self.mutex:
                 self._finish(run_id, finished, started, between)
         except (ClumsiesError, OSError):
+            with self.mutex:
+                self.corpora.forget()
             self.fail(run_id, "persistence", NOT_PERSISTED, "The run could not be written whole.")
             raise
         self._prune_of(run_id)

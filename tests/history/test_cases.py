@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from clumsies.errors import Conflict, InvalidRequest, NotFound, StoreFailed
 from clumsies.history.cases import Grade, Labels
-from clumsies.history.corpora import corpus_id_of
+from clumsies.history.corpora import corpus_id_of, manifest_row
 from clumsies.history.records import EXCERPT_CHARS
 from clumsies.history.suggestions import suggestions
 from clumsies.types import content_hash
@@ -43,15 +43,13 @@ def test_a_run_makes_one_case_however_often_it_is_asked(history: History) -> Non
 
 def test_the_corpus_id_is_the_hash_of_the_memory(history: History) -> None:
     detail = history.cases.create(history.record(), "case_1")
-    expected = corpus_id_of(TextCorpus(TEXTS).effective_hash, detail.resources)
+    rows = [manifest_row(resource) for resource in detail.resources]
+    expected = corpus_id_of(TextCorpus(TEXTS).effective_hash, rows)
     assert detail.evaluation_case.corpus_id == expected
-    data = msgspec.json.encode(
-        [
-            TextCorpus(TEXTS).effective_hash,
-            [list(msgspec.structs.astuple(r)) for r in detail.resources],
-        ]
-    )
-    assert expected == "corpus_" + hashlib.sha256(data).hexdigest()
+    assert rows[0][:7] == (0, "mem_a", "org", "memory", "mem_a.md", "Title of mem_a",
+                           content_hash(TEXTS["mem_a"]))  # fmt: skip
+    data = json.dumps([TextCorpus(TEXTS).effective_hash, rows], separators=(",", ":"))
+    assert expected == "corpus_" + hashlib.sha256(data.encode()).hexdigest()
 
 
 def test_runs_of_one_memory_share_a_corpus(history: History) -> None:
