@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 from msgspec import UNSET
 
 from clumsies.daemon import messages as m
 from clumsies.daemon.context import Handler, RequestContext
+from clumsies.daemon.resident import Resident
 from clumsies.memory import draft_rows
 from clumsies.memory.operations import StoreOperation, StoreRequest
 
-if TYPE_CHECKING:
-    from clumsies.daemon.service import ResidentService
-
 
 class DraftMethods:
-    def __init__(self, service: ResidentService):
-        self._service = service
+    def __init__(self, resident: Resident):
+        self._resident = resident
 
     def handlers(self) -> dict[str, Handler]:
         return {
@@ -31,9 +27,9 @@ class DraftMethods:
         self, request: m.StoreDraftOperation, _context: RequestContext
     ) -> m.StoredDraftOperation:
         """Durable when it returns; the index follows."""
-        self._service.authority.project(request.project_id)
+        self._resident.authority.project(request.project_id)
         base = request.base_commit_id
-        receipt = self._service.drafts.store_draft_operation(
+        receipt = self._resident.drafts.store_draft_operation(
             StoreRequest(
                 project_id=request.project_id,
                 op=msgspec.convert(msgspec.to_builtins(request.op), StoreOperation),
@@ -44,18 +40,18 @@ class DraftMethods:
                 resource=request.resource,
             )
         )
-        self._service.changed()
+        self._resident.changed()
         return msgspec.convert(msgspec.to_builtins(receipt), m.StoredDraftOperation)
 
     def list(self, request: m.ListDrafts, _context: RequestContext) -> m.DraftPage:
         wanted = draft_rows.DraftFilter(request.project_id, request.resource, request.status)
         page = draft_rows.list_drafts(
-            self._service.database, wanted, cursor=request.cursor, limit=request.limit
+            self._resident.database, wanted, cursor=request.cursor, limit=request.limit
         )
         return msgspec.convert(msgspec.to_builtins(page), m.DraftPage)
 
     def get(self, request: m.GetDraft, _context: RequestContext) -> m.DraftDetail:
-        found = draft_rows.get_draft(self._service.database, request.draft_id)
+        found = draft_rows.get_draft(self._resident.database, request.draft_id)
         return m.DraftDetail(
             draft=msgspec.convert(msgspec.to_builtins(found.draft), m.Draft),
             operations=[

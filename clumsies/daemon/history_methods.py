@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from clumsies.daemon import messages as m
 from clumsies.daemon import messages_history as mh
 from clumsies.daemon.context import Handler, RequestContext
+from clumsies.daemon.memory_methods import MemoryMethods
+from clumsies.daemon.resident import Resident
 from clumsies.errors import InvalidRequest
 from clumsies.history.cases import CaseStore, Grade, Labels
 from clumsies.history.fixtures import FixtureStore, decode_fixture, read_fixture, write_fixture
@@ -21,17 +23,13 @@ from clumsies.history.report import report_of
 from clumsies.history.run_rows import candidates_of
 from clumsies.history.suggestions import suggestions
 
-if TYPE_CHECKING:
-    from clumsies.daemon.memory_methods import MemoryMethods
-    from clumsies.daemon.service import ResidentService
-
 FLUSH_WAIT_S = 5.0
 """How long a reader waits for runs that are being written."""
 
 
 class HistoryMethods:
-    def __init__(self, service: ResidentService, recorder: RunRecorder, memory: MemoryMethods):
-        self._service = service
+    def __init__(self, resident: Resident, recorder: RunRecorder, memory: MemoryMethods):
+        self._resident = resident
         self._recorder = recorder
         self._memory = memory
         self._runs = recorder.runs
@@ -56,7 +54,7 @@ class HistoryMethods:
         self, request: mh.ListRetrievalRuns, _context: RequestContext
     ) -> mh.RetrievalRunPage:
         """The project's runs, the latest first."""
-        self._service.authority.project(request.project_id)
+        self._resident.authority.project(request.project_id)
         self._recorder.flush(FLUSH_WAIT_S)
         page = self._runs.page(request.project_id, cursor=request.cursor, limit=request.limit)
         return msgspec.convert(msgspec.to_builtins(page), mh.RetrievalRunPage)
@@ -83,8 +81,8 @@ class HistoryMethods:
                 "invalid_request", "That run did not succeed, so there is nothing to compare with."
             )
         question = m.ActivateMemory(project_id=detail.run.project_id, query=detail.run.query)
-        self._service.authority.project(question.project_id)
-        view = self._service.view(question.project_id)
+        self._resident.authority.project(question.project_id)
+        view = self._resident.view(question.project_id)
         trace = self._memory.ask(view, question, context).trace
         replay = Replay(
             detail.run.run_id,

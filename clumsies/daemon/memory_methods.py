@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from clumsies.daemon import messages as m
 from clumsies.daemon.context import Handler, RequestContext
+from clumsies.daemon.resident import Resident
 from clumsies.engine.pipeline import Answer, Engine, check_query
 from clumsies.errors import ClumsiesError, StoreFailed
 from clumsies.memory import index_jobs
@@ -13,17 +12,14 @@ from clumsies.memory.effective_view import EffectiveView
 from clumsies.memory.refs import project_key, read_ref
 from clumsies.storage.object_store import read_commit
 
-if TYPE_CHECKING:
-    from clumsies.daemon.service import ResidentService
-
 INDEX_WAIT_S = 20.0
 """How long an activation waits for a build under way before it says how far that is."""
 _MARGIN_S = 1.0
 
 
 class MemoryMethods:
-    def __init__(self, service: ResidentService):
-        self._service = service
+    def __init__(self, resident: Resident):
+        self._resident = resident
 
     def handlers(self) -> dict[str, Handler]:
         return {
@@ -40,17 +36,17 @@ class MemoryMethods:
 
         What it did becomes a run of the history, beside the answer.
         """
-        self._service.authority.project(request.project_id)
+        self._resident.authority.project(request.project_id)
         check_query(request.query)
-        return self._service.recorded.activate(
-            request, self._service.view, lambda view: self.ask(view, request, context)
+        return self._resident.recorded.activate(
+            request, self._resident.view, lambda view: self.ask(view, request, context)
         )
 
     def ask(
         self, view: EffectiveView, request: m.ActivateMemory, context: RequestContext
     ) -> Answer:
         """The engine's answer from the index of `view` or of a later one."""
-        self._service.models.require_ready()
+        self._resident.models.require_ready()
         wait_s = min(INDEX_WAIT_S, context.remaining_s() - _MARGIN_S)
 
         def ask(engine: Engine) -> Answer:
@@ -61,7 +57,7 @@ class MemoryMethods:
                 deadline_s=max(_MARGIN_S, context.remaining_s() - _MARGIN_S),
             )
 
-        return self._service.indexes.read(view, wait_s, ask)
+        return self._resident.indexes.read(view, wait_s, ask)
 
     def load(self, request: m.LoadMemory, _context: RequestContext) -> m.LoadedMemories:
         """Whole resources of Effective Memory by id, else by path."""
@@ -74,8 +70,8 @@ class MemoryMethods:
             changed = entry.content_hash not in hashes
             content = None
             if changed:
-                with self._service.database.reader() as connection:
-                    content = self._service.effective.content_in(connection, entry)
+                with self._resident.database.reader() as connection:
+                    content = self._resident.effective.content_in(connection, entry)
             loaded.append(
                 m.LoadedMemory(
                     resource_id=entry.resource_id,
@@ -93,7 +89,7 @@ class MemoryMethods:
     def checkout(self, request: m.OfProject, _context: RequestContext) -> m.ProjectCheckout:
         """The whole of Effective Memory, and the Ref it stands on."""
         view = self._view(request.project_id)
-        with self._service.database.reader() as connection:
+        with self._resident.database.reader() as connection:
             ref = read_ref(connection, project_key(request.project_id))
             commit = read_commit(connection, view.commit_id) if view.commit_id else None
         resources = [
@@ -106,7 +102,7 @@ class MemoryMethods:
                 content=resource.content,
                 project_id=None if resource.scope == "org" else request.project_id,
             )
-            for resource in self._service.effective.resources(view)
+            for resource in self._resident.effective.resources(view)
         ]
         return m.ProjectCheckout(
             project_id=request.project_id,
@@ -123,12 +119,12 @@ class MemoryMethods:
 
     def cache(self, request: m.OfProject, _context: RequestContext) -> m.MemoryCache:
         """What of the project's commit is on this machine, without raising for its absence."""
-        self._service.authority.project(request.project_id)
-        with self._service.database.reader() as connection:
+        self._resident.authority.project(request.project_id)
+        with self._resident.database.reader() as connection:
             ref = read_ref(connection, project_key(request.project_id))
         if ref is None:
             return m.MemoryCache(project_id=request.project_id, state="project_ref_not_synced")
-        generations = self._service.generations(request.project_id)
+        generations = self._resident.generations(request.project_id)
         try:
             generations.verify_files(ref.commit_id)
         except ClumsiesError as error:
@@ -148,7 +144,7 @@ class MemoryMethods:
 
     def index_status(self, request: m.OfProject, _context: RequestContext) -> m.SearchIndexStatus:
         """Where the project's index stands to its memory, and the models."""
-        service = self._service
+        service = self._resident
         view = self._view(request.project_id)
         head = service.indexes.head(request.project_id)
         revision = service.models.profile.embedding_revision
@@ -177,12 +173,12 @@ class MemoryMethods:
 
     def rebuild(self, request: m.OfProject, context: RequestContext) -> m.SearchIndexStatus:
         """Delete the index and build it anew, in the background; the status as it is now."""
-        self._service.authority.project(request.project_id)
-        self._service.indexes.discard(request.project_id)
-        index_jobs.enqueue(self._service.database, request.project_id)
-        self._service.changed()
+        self._resident.authority.project(request.project_id)
+        self._resident.indexes.discard(request.project_id)
+        index_jobs.enqueue(self._resident.database, request.project_id)
+        self._resident.changed()
         return self.index_status(request, context)
 
     def _view(self, project_id: str) -> EffectiveView:
-        self._service.authority.project(project_id)
-        return self._service.view(project_id)
+        self._resident.authority.project(project_id)
+        return self._resident.view(project_id)

@@ -6,13 +6,13 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from clumsies.config import DEFAULT_RESOURCE_LIMIT_BYTES
 from clumsies.daemon import messages as m
 from clumsies.daemon.context import Handler, ProcessContext, RequestContext
+from clumsies.daemon.resident import Resident
 from clumsies.daemon.wire import PROTOCOL_REVISION, AgentRuntime
 from clumsies.errors import InvalidRequest, NotFound
 from clumsies.memory.bindings import Binding, canonical_directory
@@ -24,13 +24,10 @@ from clumsies.storage.project_storage import LOCAL_AUTHORITY
 from clumsies.types import Resource
 from clumsies.version import VERSION
 
-if TYPE_CHECKING:
-    from clumsies.daemon.service import ResidentService
-
 
 class ProjectMethods:
-    def __init__(self, service: ResidentService, process: ProcessContext):
-        self._service = service
+    def __init__(self, resident: Resident, process: ProcessContext):
+        self._resident = resident
         self._process = process
         self._creating = threading.Lock()
 
@@ -51,7 +48,7 @@ class ProjectMethods:
         }
 
     def health(self, _request: m.Nothing, _context: RequestContext) -> m.Health:
-        database = self._service.database
+        database = self._resident.database
         return m.Health(
             daemon_version=VERSION,
             agent_runtime=_runtime(),
@@ -74,7 +71,7 @@ class ProjectMethods:
         )
 
     def projects(self, _request: m.Nothing, _context: RequestContext) -> m.ProjectList:
-        return m.ProjectList(projects=[_project(p) for p in self._service.authority.projects()])
+        return m.ProjectList(projects=[_project(p) for p in self._resident.authority.projects()])
 
     def create(self, request: m.CreateLocalProject, _context: RequestContext) -> m.CreatedProject:
         """A local project of that name. A directory that is bound keeps its project, so a repeated
@@ -83,7 +80,7 @@ class ProjectMethods:
             return self._created(request)
 
     def _created(self, request: m.CreateLocalProject) -> m.CreatedProject:
-        service = self._service
+        service = self._resident
         if request.workspace_root is None:
             made = service.authority.create_project(request.name)
             return m.CreatedProject(project=_project(made), created=True)
@@ -108,9 +105,9 @@ class ProjectMethods:
                 + (f" ({'; '.join(reasons[:3])})" if reasons else "")
                 + "; name .md files or directories with some.",
             )
-        report = self._service.authority.import_resources(request.project_id, texts.values())
-        self._service.authority.collect_generations(request.project_id)
-        self._service.changed()
+        report = self._resident.authority.import_resources(request.project_id, texts.values())
+        self._resident.authority.collect_generations(request.project_id)
+        self._resident.changed()
         return m.ImportReport(
             project_id=request.project_id,
             commit_id=report.commit_id or "",
@@ -127,10 +124,10 @@ class ProjectMethods:
         directory = _absolute(request.directory)
         projects = [
             NamedProject(project.project_id, project.name)
-            for project in self._service.authority.projects()
+            for project in self._resident.authority.projects()
         ]
         binding = resolve_or_migrate(
-            Path.home() / ".clumsies" / "config.toml", directory, projects, self._service.bindings
+            Path.home() / ".clumsies" / "config.toml", directory, projects, self._resident.bindings
         )
         if all(project.project_id != binding.project_id for project in projects):
             raise NotFound(
@@ -142,14 +139,14 @@ class ProjectMethods:
         return _binding(binding)
 
     def bindings(self, _request: m.Nothing, _context: RequestContext) -> m.BindingList:
-        return m.BindingList(bindings=[_binding(b) for b in self._service.bindings.list()])
+        return m.BindingList(bindings=[_binding(b) for b in self._resident.bindings.list()])
 
     def replace_binding(
         self, request: m.ReplaceBinding, _context: RequestContext
     ) -> m.ProjectBinding:
-        self._service.authority.project(request.project_id)
+        self._resident.authority.project(request.project_id)
         return _binding(
-            self._service.bindings.replace(
+            self._resident.bindings.replace(
                 _absolute(request.workspace_root), request.project_id, request.expected_revision
             )
         )
@@ -160,18 +157,18 @@ class ProjectMethods:
         """Unbind; the answer is the binding as it was."""
         root = canonical_directory(_absolute(request.workspace_root))
         found = next(
-            (b for b in self._service.bindings.list() if b.workspace_root == str(root)), None
+            (b for b in self._resident.bindings.list() if b.workspace_root == str(root)), None
         )
         if found is None:
             raise NotFound(
                 "project_binding_not_found", f"{root} is not bound; nothing was changed."
             )
-        self._service.bindings.remove(root, request.expected_revision)
+        self._resident.bindings.remove(root, request.expected_revision)
         return _binding(found)
 
     def sync_status(self, _request: m.Nothing, _context: RequestContext) -> m.SyncStatus:
         """Without a Server there is nothing to send: operations wait for one, and are counted."""
-        pending = self._service.pending_operations()
+        pending = self._resident.pending_operations()
         idle = m.ChannelStatus(state="idle")
         return m.SyncStatus(
             unavailable_projects=[],
