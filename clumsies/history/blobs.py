@@ -6,7 +6,7 @@ A file is 0600, written whole or not at all, and is what its name says or is wri
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from clumsies.errors import StoreFailed
@@ -71,15 +71,20 @@ class BlobStore:
         for name in names:
             self.path(name).unlink(missing_ok=True)
 
-    def sweep(self, kept: Collection[str]) -> int:
-        """Delete every file that is none of `kept`, leftovers of crashes included; how many."""
+    def sweep(self, kept: Collection[str], between: Callable[[], None]) -> int:
+        """Delete every file that is none of `kept`, leftovers of crashes included; how many.
+
+        `between` is called after each directory.
+        """
         wanted = {self.path(name) for name in kept}
         removed = 0
         try:
-            for place in self.root.glob("*/*"):
-                if place not in wanted:
+            for folder in self.root.glob("*"):
+                strays = [place for place in folder.iterdir() if place not in wanted]
+                for place in strays:
                     place.unlink(missing_ok=True)
-                    removed += 1
+                removed += len(strays)
+                between()
         except OSError as error:
             raise io_failed(error, "sweep", self.root) from error
         return removed

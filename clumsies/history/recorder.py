@@ -88,7 +88,7 @@ class RunRecorder:
     def start(self) -> None:
         """Close interrupted runs now; sweep files and write what comes, on the thread."""
         self._guarded(lambda: _ignore(self.runs.close_interrupted()))
-        self._ends.append(lambda: _ignore(self.runs.sweep()))
+        self._ends.append(lambda: _ignore(self.runs.sweep(self.begin_waiting)))
         self._thread.start()
 
     def begin(self, project_id: str, query: str, state: str | None) -> Recording:

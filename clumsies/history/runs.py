@@ -276,13 +276,16 @@ class RunStore:
             self.corpora.forget()
             self.blobs.remove([str(row[0]) for row in removed])
 
-    def sweep(self) -> int:
-        """Collect, then delete files that no row names: what a crash left; how many files."""
+    def sweep(self, between: Callable[[], None] = lambda: None) -> int:
+        """Collect, then delete files that no row names: what a crash left; how many files.
+
+        `between` runs after each directory.
+        """
         with self.mutex:
             self.collect()
             with self.database.reader() as connection:
                 rows = all_rows(connection, "SELECT content_hash FROM retrieval_corpus_blobs")
-            return self.blobs.sweep([str(row[0]) for row in rows])
+            return self.blobs.sweep([str(row[0]) for row in rows], between)
 
 
 def require_run(connection: apsw.Connection, run_id: str) -> tuple[Run, str | None]:
