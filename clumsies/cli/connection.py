@@ -12,6 +12,7 @@ import typer
 
 from clumsies.config import daemon_places
 from clumsies.daemon.client import CALL_TIMEOUT_S, DaemonClient, ensure_running
+from clumsies.errors import NotFound
 from clumsies.version import VERSION
 
 BUILD_ID = f"clumsies-{VERSION}"
@@ -40,11 +41,21 @@ class Connection:
 
     def binding(self) -> dict[str, Any]:
         """The binding that speaks for the working directory."""
-        return self.call("resolve_project_binding", {"directory": str(Path.cwd())})
+        return self.call("resolve_project_binding", {"directory": str(working_directory())})
 
     def project(self, given: str | None) -> str:
         """The project a command is about: the one named, else the working directory's."""
         return given if given is not None else str(self.binding()["project_id"])
+
+
+def working_directory() -> Path:
+    """Where the command runs; raises NotFound where that was removed meanwhile."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise NotFound(
+            "not_found", "The working directory is gone; change to one that is there."
+        ) from error
 
 
 @contextmanager

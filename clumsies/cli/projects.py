@@ -13,7 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from clumsies.cli import output
-from clumsies.cli.connection import Connection, JsonOption, ProjectOption, connected
+from clumsies.cli.connection import (
+    Connection,
+    JsonOption,
+    ProjectOption,
+    connected,
+    working_directory,
+)
 from clumsies.daemon.client import CALL_TIMEOUT_S, unavailable
 from clumsies.daemon.contract import IMPORT_DEADLINE_S
 from clumsies.errors import EXIT_OK, ClumsiesError, DaemonFailed, InvalidRequest, NotFound
@@ -71,7 +77,7 @@ def import_(
             "import_memory",
             {
                 "project_id": daemon.project(project),
-                "paths": [str(path.expanduser().absolute()) for path in paths],
+                "paths": [str(working_directory() / path.expanduser()) for path in paths],
                 "prefix": prefix,
             },
             timeout_s=IMPORT_DEADLINE_S + CALL_TIMEOUT_S,
@@ -304,7 +310,7 @@ def _models_line(index: dict[str, Any]) -> str:
 
 
 def _directory(directory: Path, *, must_exist: bool = True) -> Path:
-    root = directory.expanduser().absolute()
+    root = working_directory() / directory.expanduser()
     if must_exist and not root.is_dir():
         raise InvalidRequest("invalid_request", f"{root} is not a directory; check the path.")
     return root

@@ -20,6 +20,7 @@ from clumsies.engine.index import DATABASE_NAME, Head, is_current
 from clumsies.engine.pipeline import Engine
 from clumsies.engine.plan import Progress
 from clumsies.errors import IndexFailed, NotReady
+from clumsies.files import io_failed
 from clumsies.logs import EventLog
 from clumsies.memory.effective import EffectiveMemory
 from clumsies.memory.effective_view import EffectiveView
@@ -168,7 +169,7 @@ class ProjectIndexes:
                 if project.engine is not None:
                     project.engine.close()
                 project.engine = project.indexed = None
-                Engine.discard(self._place(project_id))
+                _delete(self._place(project_id))
             finally:
                 project.discarding -= 1
                 project.changed.notify_all()
@@ -204,7 +205,7 @@ class ProjectIndexes:
             if error.code != "search_index_corrupt":
                 raise
             self._log.failed("index_discarded", error, "warning")
-            Engine.discard(place)
+            _delete(place)
             return Engine.open(place, models=self._models, project_id=project_id)
 
     def _bring_up_to_date(
@@ -264,6 +265,14 @@ def _preparing(progress: Progress | None) -> NotReady:
         "The search index is being built; send the same query again in a moment.",
         details,
     )
+
+
+def _delete(place: Path) -> None:
+    """Delete the index in `place`; raises IoFailed where something else stands there."""
+    try:
+        Engine.discard(place)
+    except OSError as error:
+        raise io_failed(error, "delete", place) from error
 
 
 def _inode(place: Path) -> int:

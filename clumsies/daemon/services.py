@@ -38,6 +38,8 @@ from clumsies.version import VERSION
 STOP_TIMEOUT_S = 30.0
 """More than the daemon's own bounds for ending."""
 START_TIMEOUT_S = 30.0
+WATCH_S = 15.0
+"""How long a start is watched for a refusal; one that takes longer goes on unwatched."""
 STATUS_TIMEOUT_S = 10.0
 _POLL_S = 0.05
 _LOG_TAIL_BYTES = 4 * 1024 * 1024
@@ -139,7 +141,7 @@ class DaemonControl:
             return
         process, said_before = self._spawn()
         with self._client() as client:
-            end = time.monotonic() + START_TIMEOUT_S
+            end = time.monotonic() + WATCH_S
             while process.poll() is None and time.monotonic() < end:
                 with suppress(ClumsiesError):
                     client.call("health", timeout_s=max(0.1, end - time.monotonic()))

@@ -116,8 +116,17 @@ def encode_response(response: Response) -> bytes:
 
 
 def encode_payload(payload: object) -> msgspec.Raw:
-    """A Struct or mapping as the JSON object that an envelope carries."""
-    return msgspec.Raw(_ENCODER.encode(payload))
+    """A Struct or mapping as the JSON object that an envelope carries.
+
+    Raises InvalidRequest for text that UTF-8 cannot hold, such as a file name in other bytes.
+    """
+    try:
+        return msgspec.Raw(_ENCODER.encode(payload))
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            "invalid_request",
+            "A text or the name of a directory is not UTF-8; rename it, or send valid text.",
+        ) from error
 
 
 def decode_request(body: bytes) -> Request:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +196,45 @@ def test_status_outside_of_every_project(shared: Shell, tmp_path: Path) -> None:
     assert body["daemon"]["daemon_version"] == VERSION
     assert body["project_id"] is None
     assert [each["code"] for each in body["problems"]] == ["project_binding_not_found"]
+
+
+def test_odd_working_directories_are_said_in_words(shared: Shell, tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/bad\xff"))
+    try:
+        odd.mkdir()
+    except OSError:
+        pytest.skip("this file system takes no names that are not UTF-8")
+    for arguments in (("init",), ("status",), ("activate", "x"), ("import", ".")):
+        result = shared.run(*arguments, directory=odd)
+        assert result.returncode == 2, result.stderr
+        assert "not UTF-8" in result.stderr + result.stdout
+        assert "Traceback" not in result.stderr
+    program = (
+        "import os, pathlib, sys; os.chdir(sys.argv[1]); pathlib.Path(sys.argv[1]).rmdir(); "
+        "os.execv(sys.executable, [sys.executable, '-P', '-m', 'clumsies', *sys.argv[2:]])"
+    )
+    for number, arguments in enumerate((("init",), ("activate", "x"), ("unbind",))):
+        gone = tmp_path / f"gone{number}"
+        gone.mkdir()
+        result = subprocess.run(
+            [sys.executable, "-P", "-c", program, str(gone), *arguments],
+            env=shared.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LONG_S,
+        )
+        assert result.returncode == 5
+        assert "working directory is gone" in result.stderr
+
+
+def test_many_inits_at_once_make_one_project(own: Shell) -> None:
+    """Each may have to start the daemon, too."""
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: own.json("init"), range(4)))
+    assert len({each["project"]["project_id"] for each in made}) == 1
+    assert sum(each["created"] for each in made) == 1
+    assert len(own.json("projects")["projects"]) == 1
 
 
 def test_a_rebuild_by_hand(shared: Shell) -> None:

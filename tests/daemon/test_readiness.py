@@ -135,6 +135,20 @@ def test_an_index_damaged_while_the_daemon_is_down_is_built_anew(
         assert again.end() == 0
 
 
+def test_something_else_in_the_place_of_the_index_is_named(own: Resident, project: Project) -> None:
+    place = cache_of(own, project)[1]
+    shutil.rmtree(place)
+    place.write_text("mine")
+    for _ in range(2):
+        with pytest.raises(IoFailed) as caught:
+            project.activate(QUESTION)
+        assert str(place) in caught.value.message
+    assert place.read_text() == "mine"
+    assert project.contents() == FILES
+    place.unlink()
+    assert "mill" in project.texts(QUESTION)
+
+
 def test_an_index_of_another_profile_is_built_anew(own: Resident, project: Project) -> None:
     """What the index was built with is in its head: hash equal, models not."""
     import apsw
