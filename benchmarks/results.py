@@ -184,6 +184,14 @@ def demands(run: Run) -> Iterator[Demand]:
         run.extra("proxy_initialize", "over_asyncio_json"),
         3,
     )
+    for name, memory in (("history_sample", "the sample"), ("history_large", "10,000 units")):
+        for key, what in (
+            ("in_the_way", "what an answer waits for its run"),
+            ("beside", "recording a run, processor time"),
+            ("changed_memory", "the same after one resource changed"),
+        ):
+            measured = run.extra(name, key)
+            yield Demand(f"{what}, over a compact activation, {memory}", measured, 0.05)
 
 
 def stages(run: Run) -> str:
