@@ -50,19 +50,22 @@ $(VENV)/.created:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	@touch $@
 
+# One editable install compiles the kernels; a larger set of extras marks the smaller ones as done.
+INSTALL = @echo "Installing clumsies into $(VENV) (compiles three kernels, about a minute) ..." && \
+	$(BIN)/python -m pip install --quiet --editable
+
 $(VENV)/.installed: $(VENV)/.created $(BUILD_FILES)
-	@echo "Installing clumsies into $(VENV) (compiles three kernels, about a minute) ..."
-	$(BIN)/python -m pip install --quiet --editable .
+	$(INSTALL) .
 	@touch $@
 
-$(VENV)/.installed-test: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
-	@touch $@
+$(VENV)/.installed-test: $(VENV)/.created $(BUILD_FILES)
+	$(INSTALL) '.[test]'
+	@touch $(VENV)/.installed $@
 
-$(VENV)/.installed-lint: $(VENV)/.installed-test
-	$(BIN)/python -m pip install --quiet --editable '.[test,lint]'
-	@touch $@
+$(VENV)/.installed-lint: $(VENV)/.created $(BUILD_FILES)
+	$(INSTALL) '.[test,lint]'
+	@touch $(VENV)/.installed $(VENV)/.installed-test $@
 
-$(VENV)/.installed-bench: $(VENV)/.installed-test
-	$(BIN)/python -m pip install --quiet --editable '.[test,bench]'
-	@touch $@
+$(VENV)/.installed-bench: $(VENV)/.created $(BUILD_FILES)
+	$(INSTALL) '.[test,bench]'
+	@touch $(VENV)/.installed $(VENV)/.installed-test $@
