@@ -40,7 +40,8 @@ class Attention(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.heads = shape.heads
-        self.scale = (shape.width // shape.heads) ** -0.5
+        self.width = shape.width
+        self.size = shape.width // shape.heads
         self.query = nn.Linear(shape.width, shape.width)
         self.key = nn.Linear(shape.width, shape.width)
         self.value = nn.Linear(shape.width, shape.width)
@@ -49,8 +50,8 @@ class Attention(nn.Module):
 
     def split(self, states: Tensor) -> Tensor:
         """``(b, l, width)`` as ``(b, heads, l, width / heads)``."""
-        batch, length, width = states.shape
-        return states.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+        batch, length, _ = states.shape
+        return states.view(batch, length, self.heads, self.size).transpose(1, 2)
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         """``mask`` is additive, ``(b, 1, 1, l)``."""
@@ -58,14 +59,14 @@ class Attention(nn.Module):
         key = self.split(self.key(states))
         value = self.split(self.value(states))
         if self.explicit:  # the spelled-out form that the graph optimiser knows how to fuse
-            scores = torch.matmul(query, key.transpose(-1, -2)) * self.scale
+            scores = torch.matmul(query, key.transpose(-1, -2)) / self.size**0.5
             mixed = torch.matmul(torch.softmax(scores + mask, dim=-1), value)
         else:
             mixed = functional.scaled_dot_product_attention(
                 query, key, value, attn_mask=mask.to(query.dtype)
             )
         batch, _, length, _ = mixed.shape
-        joined = mixed.transpose(1, 2).reshape(batch, length, -1)
+        joined = mixed.transpose(1, 2).reshape(batch, length, self.width)
         output: Tensor = self.output(joined)
         return output
 

@@ -151,6 +151,7 @@ def test_the_exported_file_agrees_with_the_network(tmp_path: Path, output: str) 
     exported = network if output == "score" else export.Embedder(network.encoder)
     file = tmp_path / "x.int8.onnx"
     counts = export.export(exported, output, SMALL, file)
+    assert counts["Attention"] == SMALL.layers
     assert counts["BiasGelu"] == SMALL.layers
     assert counts["SkipLayerNormalization"] == 2 * SMALL.layers
     inputs = export.sample_inputs(TOKENIZER)
