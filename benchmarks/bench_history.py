@@ -3,8 +3,8 @@
 Each round measures an activation, what its answer waits for (`in_the_way`, wall time: handing over
 the begin and the end, and the run's id) and what the recorder's thread spends (`beside`, processor
 time of both writes against that of the activation), so that a machine that is busy for a while is
-busy for all. Both ratios have to stay under 0.05. `first_memory` is the first run of a memory, all of
-whose bodies are written; `changed_memory` the first after one resource of it changed.
+busy for all. Both ratios have to stay under 0.05. `first_memory` is the first run of a memory, all
+of whose bodies are written; `changed_memory` the first after one resource of it changed.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def _engine(root: Path, profile: str) -> Engine:
     except IndexFailed as error:
         if error.code != "search_index_corrupt":
             raise
-        output.warn(f"the search index of {root} is damaged or of another version; it is built anew")
+        output.warn(f"the index of {root} is damaged or of another version; it is built anew")
         Engine.discard(place)
         return Engine.open(place, profile)
 

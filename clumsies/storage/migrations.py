@@ -16,8 +16,8 @@
 | index_jobs | which projects' search indexes are behind |
 | retrieval_runs, retrieval_run_candidates | what each activation did |
 | retrieval_excerpts | what a candidate said, once a text |
-| retrieval_corpora, retrieval_corpus_resources | the memory that runs searched, once a state of it; |
-|   | the view `retrieval_run_resources` shows it a run |
+| retrieval_corpora, retrieval_corpus_resources | the memory searched, once a state of it |
+| retrieval_run_resources (a view) | that memory, run by run |
 | retrieval_corpus_blobs | the bodies kept as files beside the database |
 | evaluation_cases, evaluation_judgments | runs that were judged, and the judgments |
 | evaluation_corpora | memories that cases pin; the view `evaluation_corpus_resources` shows them |
