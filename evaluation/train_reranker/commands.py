@@ -3,6 +3,7 @@
 build     sections and groups out of directories of Markdown
 held-out  a judged set out of a repository kept out of training
 train     train on sections and groups, with checkpoints
+mean      a checkpoint of the mean weights of others
 export    a checkpoint as a fused int8 file, and how it agrees with float32
 embedder  the base encoder as a fused int8 embedder, the same way
 report    nDCG@10 of files on kept traces, with paired intervals
@@ -24,7 +25,15 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     steps = root.add_subparsers(dest="step", required=True)
-    for add in (_add_build, _add_held_out, _add_train, _add_export, _add_embedder, _add_report):
+    for add in (
+        _add_build,
+        _add_held_out,
+        _add_train,
+        _add_mean,
+        _add_export,
+        _add_embedder,
+        _add_report,
+    ):
         add(steps)
     return root
 
@@ -65,7 +74,9 @@ def _add_train(steps: _Steps) -> None:
     train.add_argument("--layers", type=int, default=6)
     train.add_argument("--width", type=int, default=384)
     train.add_argument("--minutes", type=float, default=95.0)
-    train.add_argument("--steps", type=int, help="stop after so many steps, if before the minutes")
+    train.add_argument(
+        "--steps", type=int, help="stop after so many steps, if sooner; 0 trains nothing"
+    )
     train.add_argument("--negatives", type=int, default=4)
     train.add_argument("--in-batch", type=int, default=0, help="positives of others as negatives")
     train.add_argument("--length", type=int, default=128, help="word pieces of a pair")
@@ -79,6 +90,13 @@ def _add_train(steps: _Steps) -> None:
     train.add_argument("--checkpoint-minutes", type=float, default=10.0)
     train.add_argument("--float32", action="store_true", help="no bfloat16 autocast")
     train.set_defaults(run=run_train)
+
+
+def _add_mean(steps: _Steps) -> None:
+    mean = steps.add_parser("mean", help="average checkpoints of one shape")
+    mean.add_argument("checkpoint", nargs="+", type=Path)
+    mean.add_argument("--output", type=Path, required=True)
+    mean.set_defaults(run=run_mean)
 
 
 def _add_export(steps: _Steps) -> None:
@@ -184,6 +202,15 @@ def run_train(arguments: argparse.Namespace) -> int:
     tokenizer = Tokenizer.from_file(str(arguments.tokenizer))
     done = training.train(network, groups, sections, tokenizer, settings, arguments.output, _say)
     _say(f"{done.pairs} pairs of {done.groups} groups in {done.steps} steps")
+    return 0
+
+
+def run_mean(arguments: argparse.Namespace) -> int:
+    """Write the averaged checkpoint."""
+    from evaluation.train_reranker import model
+
+    model.mean(arguments.checkpoint, arguments.output)
+    _say(f"the mean of {len(arguments.checkpoint)} checkpoints in {arguments.output}")
     return 0
 
 

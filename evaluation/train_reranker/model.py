@@ -6,6 +6,7 @@ the segment embedding that the encoder sees is always that of segment 0. The sco
 ``(b,)``, higher is better, not a probability.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -230,3 +231,15 @@ def load(path: Path) -> Reranker:
     model.load_state_dict(stored["weights"])
     model.eval()
     return model
+
+
+def mean(files: Sequence[Path], output: Path) -> None:
+    """Write the mean of the weights of checkpoints of one shape (Wortsman et al. 2022).
+
+    Networks that were trained on from the same weights lie close enough for that; the mean is
+    often as good as the better one on each kind of query.
+    """
+    models = [load(file) for file in files]
+    states = [model.state_dict() for model in models]
+    weights = {name: sum(state[name] for state in states) / len(states) for name in states[0]}
+    save(models[0], output, weights)

@@ -227,7 +227,9 @@ def train(
 
 def _share(done: Progress, settings: Settings) -> float:
     by_clock = done.seconds / (settings.minutes * 60)
-    return by_clock if settings.steps is None else max(by_clock, done.steps / settings.steps)
+    if settings.steps is None:
+        return by_clock
+    return max(by_clock, done.steps / settings.steps if settings.steps else 1.0)
 
 
 def _draw(stream: Iterator[Example], settings: Settings, generator: random.Random) -> list[Example]:
