@@ -192,6 +192,11 @@ def demands(run: Run) -> Iterator[Demand]:
         ):
             measured = run.extra(name, key)
             yield Demand(f"{what}, over a compact activation, {memory}", measured, 0.05)
+    yield Demand(
+        "`health` between a client and the daemon, median milliseconds",
+        run.extra("health_round_trip", "median_ms"),
+        1,
+    )
 
 
 def stages(run: Run) -> str:
