@@ -249,7 +249,7 @@ def report(
     """Write the Markdown report from results that were kept as JSON."""
     rows = []
     for result in (result for file in results for result in read_results(file)):
-        rows.append(_row(read_set(find_set(result.set_name, data)), result))
+        rows.append(_row(_asked(read_set(find_set(result.set_name, data)), result), result))
     write.write_text(markdown(rows, command="python -m evaluation report"), encoding="utf-8")
 
 
@@ -300,6 +300,11 @@ def _print_json(record: object) -> None:
 def _row(evaluation_set: EvaluationSet, result: SetResult) -> Row:
     outsiders = run_outsiders(evaluation_set, result.gain)
     return Row(result, outsiders, empty_shares(evaluation_set))
+
+
+def _asked(evaluation_set: EvaluationSet, result: SetResult) -> EvaluationSet:
+    """The set with the queries of the result alone, for outsiders to stand beside it fairly."""
+    return evaluation_set.first(result.queries + result.no_answer.queries)
 
 
 def _print_row(row: Row) -> None:
