@@ -47,7 +47,8 @@ def print_answer(console: Console, answer: Answer, *, full: bool) -> None:
 
 
 def _heading(rank: int, candidate: Candidate) -> Text:
-    line = Text(f"{rank:>2} ", style="faint")
+    line = Text()
+    line.append(f"{rank:>2} ", style="faint")
     line.append(candidate.path, style="place")
     if candidate.heading_path:
         line.append(SEPARATOR + SEPARATOR.join(candidate.heading_path), style="heading")

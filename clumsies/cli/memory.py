@@ -55,7 +55,8 @@ def activate(
 
 def _print_fragment(rank: int, fragment: dict[str, Any], full: bool) -> None:
     console = output.stdout()
-    line = Text(f"{rank:>2} ", style="faint")
+    line = Text()
+    line.append(f"{rank:>2} ", style="faint")
     line.append(fragment["path"], style="place")
     for heading in fragment["heading_path"]:
         line.append(f" › {heading}", style="heading")
@@ -78,7 +79,8 @@ def load(
             return
         console = output.stdout()
         for resource in answer["resources"]:
-            head = Text(resource["path"], style="place")
+            head = Text()
+            head.append(resource["path"], style="place")
             head.append(f"  {resource['resource_id']}  {resource['content_hash']}", style="faint")
             output.stderr().print(head, soft_wrap=True)
             console.print(Text(resource["content"].rstrip("\n")), soft_wrap=True)
