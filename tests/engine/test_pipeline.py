@@ -105,9 +105,6 @@ def test_an_identity_ranks_first(engine: Engine, path: str) -> None:
         )
 
 
-@pytest.mark.skipif(
-    COMPACT.relevance_floor == 0.0, reason="the relevance floor of `compact` is not pinned yet"
-)
 @pytest.mark.parametrize(
     "query",
     [

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -128,16 +132,35 @@ def test_an_unread_file_or_folder_is_remembered_as_unread_not_as_gone(tmp_path: 
     assert not found.was_unread("bad.md.other.md")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every directory")
-def test_a_folder_without_permission_is_unread_with_all_below_it(tmp_path: Path) -> None:
-    write(tmp_path, "closed/x.md")
-    (tmp_path / "closed").chmod(0)
+@contextmanager
+def unprivileged_directory() -> Iterator[Path]:
+    """A directory of a user whom modes bind: root may read everything, so it steps down."""
+    nobody = 65_534
+    root = Path(tempfile.mkdtemp(prefix="clumsies-"))
+    stepped_down = os.geteuid() == 0
     try:
-        paths, found = scan(tmp_path)
+        if stepped_down:
+            os.chown(root, nobody, -1)
+            os.seteuid(nobody)
+        yield root
     finally:
-        (tmp_path / "closed").chmod(0o700)
-    assert paths == []
+        if stepped_down:
+            os.seteuid(0)
+        shutil.rmtree(root)
+
+
+def test_a_folder_without_permission_is_unread_with_all_below_it() -> None:
+    with unprivileged_directory() as root:
+        write(root, "closed/x.md")
+        write(root, "open.md")
+        (root / "closed").chmod(0)
+        try:
+            paths, found = scan(root)
+        finally:
+            (root / "closed").chmod(0o700)
+    assert paths == ["open.md"]
     assert found.was_unread("closed/x.md")
+    assert not found.was_unread("open.md")
 
 
 def test_a_missing_directory_and_a_file_are_named(tmp_path: Path) -> None:
