@@ -21,6 +21,7 @@ from clumsies.engine.units import (
 )
 from clumsies.models.manifest import COMPACT
 from clumsies.types import Resource, ResourceId, Unit, content_hash
+from tests.effort import at_least
 from tests.engine.fake_models import compact_tokenizer
 
 SPACE = b" \t\r\n\x0b\x0c"
@@ -122,7 +123,7 @@ BLOCKS = st.one_of(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=at_least(120), deadline=None)
 @given(st.lists(BLOCKS, max_size=9), st.sampled_from(["\n", "\n\n", "\r\n\r\n"]))
 def test_every_text_is_covered_by_sound_units(blocks: list[str], gap: str) -> None:
     content = gap.join(blocks).encode("utf-8", "ignore").decode("utf-8")
@@ -131,7 +132,7 @@ def test_every_text_is_covered_by_sound_units(blocks: list[str], gap: str) -> No
     check_inputs("notes/a.md", units)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=at_least(60), deadline=None)
 @given(st.text(st.characters(codec="utf-8"), max_size=400))
 def test_any_characters_are_covered(content: str) -> None:
     check_invariants(content, units_of(content))

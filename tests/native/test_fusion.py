@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from clumsies.engine.fusion import reciprocal_rank_fusion, reciprocal_rank_fusion_batch
+from tests.effort import at_least
 
 from . import fusion_oracle
 
@@ -41,7 +42,7 @@ def padded(queries: Sequence[Sequence[Sequence[int]]], depth: int) -> npt.NDArra
     return rows
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=at_least(500), deadline=None)
 @given(RANKINGS, RRF_K)
 @example([], 10.0)
 @example([[]], 10.0)
@@ -52,7 +53,7 @@ def test_one_query_equals_the_oracle(rankings: list[list[int]], rrf_k: float) ->
     assert single(rankings, rrf_k) == fusion_oracle.fuse(rankings, rrf_k)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=at_least(300), deadline=None)
 @given(RRF_K, st.lists(st.tuples(RANKING, WEIGHT), min_size=1, max_size=5))
 def test_weights_equal_the_oracle(rrf_k: float, pairs: list[tuple[list[int], float]]) -> None:
     rankings = [ranking for ranking, _ in pairs]
@@ -60,7 +61,7 @@ def test_weights_equal_the_oracle(rrf_k: float, pairs: list[tuple[list[int], flo
     assert single(rankings, rrf_k, weights) == fusion_oracle.fuse(rankings, rrf_k, weights)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=at_least(200), deadline=None)
 @given(st.lists(RANKINGS, max_size=8), RRF_K, st.integers(0, 3))
 def test_a_batch_equals_the_oracle(
     queries: list[list[list[int]]], rrf_k: float, more_depth: int

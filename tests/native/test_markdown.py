@@ -24,6 +24,7 @@ from clumsies._native.markdown import (
     REFERENCE,
     TABLE,
 )
+from tests.effort import at_least
 from tests.native.markdown_cases import BODIES, CASES
 from tests.native.markdown_oracle import (
     broken_invariants,
@@ -378,7 +379,7 @@ WILD = documents(PREFIXES, PREFIXES, st.one_of(ROWS, LINES))
 MARKS = st.sampled_from([*"#>-+*=_`~<>![]():;|\\\"'/?.019ab \t\n\r\0", "\ufeff", "é", "\n\n"])
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=at_least(1000), deadline=None)
 @given(st.one_of(PLAIN, TABULAR, WILD))
 def test_random_documents_read_as_the_oracle_reads_them(document: bytes) -> None:
     assert broken_invariants(document) == []
@@ -387,7 +388,7 @@ def test_random_documents_read_as_the_oracle_reads_them(document: bytes) -> None
     assert found == [] or may_depart(body)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=at_least(500), deadline=None)
 @given(st.one_of(st.binary(max_size=400), st.lists(MARKS, max_size=120).map("".join)))
 def test_any_bytes_are_scanned_safely(source: bytes | str) -> None:
     body = source.encode() if isinstance(source, str) else source

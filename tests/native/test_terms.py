@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from clumsies._native.terms import CACHE_LIMIT, TERM_LIMIT, Analyzer
 from clumsies.engine.analysis import TOKENIZER
+from tests.effort import at_least
 
 from . import terms_oracle
 
@@ -53,7 +54,7 @@ LONG_RUN = st.builds(lambda a, n, b: a * n + b, PIECES, st.integers(1, 70), PIEC
 TEXTS = st.one_of(PIECED, ANY_TEXT, ASCII_TEXT, LONG_RUN)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=at_least(1500), deadline=None)
 @given(TEXTS)
 @example("")
 @example("a" * 65 + " " + "é" * 65 + " " + "a-" * 40)
@@ -74,7 +75,7 @@ def test_characters_have_the_classes_of_the_oracle() -> None:
         assert ANALYZER.document_terms(text) == ORACLE.document_terms(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=at_least(300), deadline=None)
 @given(st.lists(TEXTS, min_size=1, max_size=4))
 def test_fts5_takes_each_term_as_one_token(texts: list[str]) -> None:
     database = apsw.Connection(":memory:")
