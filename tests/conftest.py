@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.postgresql import postgresql_cluster, postgresql_url
+
+__all__ = ["postgresql_cluster", "postgresql_url"]
+
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 settings.register_profile(
