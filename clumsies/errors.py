@@ -93,6 +93,13 @@ class Conflict(ClumsiesError):
             "storage_move_conflict",
             "evaluation_judgment_conflict",
             "draft_conflict",
+            "already_exists",
+            "version_conflict",
+            "precondition_failed",
+            "reconciliation_required",
+            "draft_already_current",
+            "candidate_invalid",
+            "sync_session_changed",
         }
     )
 
@@ -117,6 +124,9 @@ class NotReady(ClumsiesError):
             "daemon_busy",
             "request_deadline",
             "request_cancelled",
+            "daemon_project_config_incomplete",
+            "draft_sync_retrying",
+            "oidc_unavailable",
         }
     )
 
@@ -145,11 +155,39 @@ class StoreFailed(ClumsiesError):
     codes = frozenset(
         {
             "local_db_error",
+            "server_database_failed",
             "commit_generation_corrupt",
             "object_corrupt",
             "marker_mismatch",
             "project_storage_corrupt",
             "storage_verification_failed",
+        }
+    )
+
+
+class Refused(ClumsiesError):
+    """The Server does not know who asks, or does not let them."""
+
+    codes = frozenset(
+        {
+            "unauthorized",
+            "forbidden",
+            "oidc_not_configured",
+            "oidc_code_exchange_failed",
+            "oidc_id_token_invalid",
+        }
+    )
+
+
+class SyncFailed(ClumsiesError):
+    """The Server could not be reached, or said what cannot be followed. What is here stays."""
+
+    codes = frozenset(
+        {
+            "server_request_failed",
+            "server_sync_failed",
+            "draft_sync_failed",
+            "commit_sync_failed",
         }
     )
 
@@ -178,6 +216,8 @@ _KINDS: tuple[type[ClumsiesError], ...] = (
     ModelFailed,
     IoFailed,
     StoreFailed,
+    Refused,
+    SyncFailed,
     DaemonFailed,
 )
 _KIND_OF_CODE = {code: kind for kind in _KINDS for code in kind.codes}
