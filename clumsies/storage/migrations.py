@@ -13,6 +13,8 @@
 | local_drafts, local_draft_operations | what people and agents stored; `operation_rowid` is never |
 |   | used twice, so a draft's revision cannot come back |
 | sync_retries, remote_draft_events | the queue's history, and the Server's feed |
+| server_projects | the projects of a Server that this user is or was a member of |
+| server_response_cache | answers to reads, shown where the Server cannot be reached |
 | index_jobs | which projects' search indexes are behind |
 | retrieval_runs, retrieval_run_candidates | what each activation did |
 | retrieval_excerpts | what a candidate said, once a text |
@@ -205,4 +207,22 @@ CREATE VIEW evaluation_corpus_resources AS
   JOIN retrieval_corpus_blobs USING (content_hash);
 """
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(1, _FIRST), Migration(2, _HISTORY))
+_SERVER = """
+CREATE TABLE server_projects(
+  server_url TEXT NOT NULL, project_id TEXT NOT NULL, org_id TEXT NOT NULL, name TEXT NOT NULL,
+  available INTEGER NOT NULL CHECK (available IN (0, 1)), seen_at TEXT NOT NULL,
+  PRIMARY KEY (server_url, project_id)) STRICT, WITHOUT ROWID;
+CREATE INDEX server_projects_by_id ON server_projects(project_id);
+
+CREATE TABLE server_response_cache(
+  server_url TEXT NOT NULL, path TEXT NOT NULL, status INTEGER NOT NULL,
+  headers_json TEXT NOT NULL, body BLOB NOT NULL, updated_at TEXT NOT NULL,
+  PRIMARY KEY (server_url, path)) STRICT;
+CREATE INDEX server_response_cache_oldest ON server_response_cache(updated_at);
+"""
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(1, _FIRST),
+    Migration(2, _HISTORY),
+    Migration(3, _SERVER),
+)
