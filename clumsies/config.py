@@ -197,6 +197,7 @@ _HANDED_ON = re.compile(
     r"HOME|USER|LOGNAME|PATH|SHELL|TMPDIR|LANG|LC_.*|XDG_.*|CLUMSIES_.*|HF_.*|SSL_CERT_.*"
     r"|DBUS_SESSION_BUS_ADDRESS|VIRTUAL_ENV|PYTHONPATH|(?i:https?_proxy|all_proxy|no_proxy)"
 )
+_TOKEN_VARIABLE = "CLUMSIES_TOKEN"
 _SERVICE_VARIABLES = ("NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 
@@ -319,11 +320,40 @@ def service_directory(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def service_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Settings of this program that an installed service has to be given, by variable."""
+    """Settings of this program that an installed service has to be given, by variable.
+
+    They are written into the service's file, so the personal token is not among them.
+    """
     env = os.environ if environ is None else environ
     return {
-        name: value for name, value in sorted(env.items()) if name.startswith("CLUMSIES_") and value
+        name: value
+        for name, value in sorted(env.items())
+        if name.startswith("CLUMSIES_") and name != _TOKEN_VARIABLE and value
     }
+
+
+def personal_token(environ: Mapping[str, str] | None = None) -> str | None:
+    """The personal token in `CLUMSIES_TOKEN`, for machines without a keyring; None where unset.
+
+    It is held in memory and never written. Raises InvalidRequest("invalid_config"), which does not
+    quote it, unless it is visible ASCII: it becomes part of a header.
+    """
+    env = os.environ if environ is None else environ
+    token = env.get(_TOKEN_VARIABLE, "").strip()
+    if not token:
+        return None
+    if not (token.isascii() and token.isprintable() and " " not in token):
+        raise InvalidRequest(
+            "invalid_config",
+            f"{_TOKEN_VARIABLE} holds a character that no token has; copy the token again.",
+        )
+    return token
+
+
+def keyring_backend(environ: Mapping[str, str] | None = None) -> str | None:
+    """The class that `PYTHON_KEYRING_BACKEND` asks every program with `keyring` to use, or None."""
+    env = os.environ if environ is None else environ
+    return env.get("PYTHON_KEYRING_BACKEND", "").strip() or None
 
 
 def _home(env: Mapping[str, str]) -> Path:

@@ -11,6 +11,7 @@
     ├── ModelFailed              exit 1   a model file or its output cannot be trusted
     ├── IoFailed                 exit 1   the file system refused
     ├── StoreFailed              exit 1   durable local state cannot be trusted or written
+    ├── CredentialsFailed        exit 1   the keyring cannot keep or give the session
     └── DaemonFailed             exit 1   the resident daemon cannot be started or understood
 
 A code never changes its meaning. `from_code` rebuilds an error that crossed a process
@@ -192,6 +193,15 @@ class SyncFailed(ClumsiesError):
     )
 
 
+class CredentialsFailed(ClumsiesError):
+    """The platform's keyring cannot keep or give the session; `details["reason"]` says which way.
+
+    Nothing is kept elsewhere instead.
+    """
+
+    codes = frozenset({"credential_store_failed"})
+
+
 class DaemonFailed(ClumsiesError):
     """The resident daemon cannot be started, reached as it should be, or understood."""
 
@@ -218,6 +228,7 @@ _KINDS: tuple[type[ClumsiesError], ...] = (
     StoreFailed,
     Refused,
     SyncFailed,
+    CredentialsFailed,
     DaemonFailed,
 )
 _KIND_OF_CODE = {code: kind for kind in _KINDS for code in kind.codes}
