@@ -27,7 +27,7 @@ class DraftMethods:
         self, request: m.StoreDraftOperation, _context: RequestContext
     ) -> m.StoredDraftOperation:
         """Durable when it returns; the index follows."""
-        self._resident.authority.project(request.project_id)
+        self._resident.projects.project(request.project_id)
         base = request.base_commit_id
         receipt = self._resident.drafts.store_draft_operation(
             StoreRequest(

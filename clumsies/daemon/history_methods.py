@@ -54,7 +54,7 @@ class HistoryMethods:
         self, request: mh.ListRetrievalRuns, _context: RequestContext
     ) -> mh.RetrievalRunPage:
         """The project's runs, the latest first."""
-        self._resident.authority.project(request.project_id)
+        self._resident.projects.project(request.project_id)
         self._recorder.flush(FLUSH_WAIT_S)
         page = self._runs.page(request.project_id, cursor=request.cursor, limit=request.limit)
         return msgspec.convert(msgspec.to_builtins(page), mh.RetrievalRunPage)
@@ -81,7 +81,7 @@ class HistoryMethods:
                 "invalid_request", "That run did not succeed, so there is nothing to compare with."
             )
         question = m.ActivateMemory(project_id=detail.run.project_id, query=detail.run.query)
-        self._resident.authority.project(question.project_id)
+        self._resident.projects.project(question.project_id)
         view = self._resident.view(question.project_id)
         trace = self._memory.ask(view, question, context).trace
         replay = Replay(

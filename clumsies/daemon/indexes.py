@@ -61,14 +61,14 @@ class ProjectIndexes:
         effective: EffectiveMemory,
         storage: ProjectStorage,
         models: ModelRuntime,
-        server_url: str,
+        authority_of: Callable[[str], str],
         log: EventLog,
     ):
         self._view = view
         self._effective = effective
         self._storage = storage
         self._models = models
-        self._server_url = server_url
+        self._authority_of = authority_of
         self._log = log
         self._mutex = threading.Lock()
         self._projects: dict[str, _ProjectIndex] = {}
@@ -195,10 +195,10 @@ class ProjectIndexes:
             return self._projects.setdefault(project_id, _ProjectIndex())
 
     def _place(self, project_id: str) -> Path:
-        return self._storage.location(self._server_url, project_id).search
+        return self._storage.location(self._authority_of(project_id), project_id).search
 
     def _open(self, project_id: str) -> Engine:
-        place = self._storage.prepare(self._server_url, project_id).search
+        place = self._storage.prepare(self._authority_of(project_id), project_id).search
         try:
             return Engine.open(place, models=self._models, project_id=project_id)
         except IndexFailed as error:

@@ -36,7 +36,7 @@ class MemoryMethods:
 
         What it did becomes a run of the history, beside the answer.
         """
-        self._resident.authority.project(request.project_id)
+        self._resident.projects.project(request.project_id)
         check_query(request.query)
         return self._resident.recorded.activate(
             request, self._resident.view, lambda view: self.ask(view, request, context)
@@ -119,12 +119,12 @@ class MemoryMethods:
 
     def cache(self, request: m.OfProject, _context: RequestContext) -> m.MemoryCache:
         """What of the project's commit is on this machine, without raising for its absence."""
-        self._resident.authority.project(request.project_id)
+        self._resident.projects.project(request.project_id)
         with self._resident.database.reader() as connection:
             ref = read_ref(connection, project_key(request.project_id))
         if ref is None:
             return m.MemoryCache(project_id=request.project_id, state="project_ref_not_synced")
-        generations = self._resident.generations(request.project_id)
+        generations = self._resident.installation.generations(request.project_id)
         try:
             generations.verify_files(ref.commit_id)
         except ClumsiesError as error:
@@ -173,12 +173,12 @@ class MemoryMethods:
 
     def rebuild(self, request: m.OfProject, context: RequestContext) -> m.SearchIndexStatus:
         """Delete the index and build it anew, in the background; the status as it is now."""
-        self._resident.authority.project(request.project_id)
+        self._resident.projects.project(request.project_id)
         self._resident.indexes.discard(request.project_id)
         index_jobs.enqueue(self._resident.database, request.project_id)
         self._resident.changed()
         return self.index_status(request, context)
 
     def _view(self, project_id: str) -> EffectiveView:
-        self._resident.authority.project(project_id)
+        self._resident.projects.project(project_id)
         return self._resident.view(project_id)

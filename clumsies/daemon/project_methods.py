@@ -18,8 +18,9 @@ from clumsies.errors import InvalidRequest, NotFound
 from clumsies.memory.bindings import Binding, canonical_directory
 from clumsies.memory.directory import DirectoryScan, read_file
 from clumsies.memory.legacy_config import NamedProject, resolve_or_migrate
-from clumsies.memory.local_authority import ImportedText, LocalProject
+from clumsies.memory.local_authority import ImportedText
 from clumsies.memory.paths import check_path
+from clumsies.memory.projects import KnownProject
 from clumsies.storage.project_storage import LOCAL_AUTHORITY
 from clumsies.types import Resource
 from clumsies.version import VERSION
@@ -71,7 +72,7 @@ class ProjectMethods:
         )
 
     def projects(self, _request: m.Nothing, _context: RequestContext) -> m.ProjectList:
-        return m.ProjectList(projects=[_project(p) for p in self._resident.authority.projects()])
+        return m.ProjectList(projects=[_project(p) for p in self._resident.projects.projects()])
 
     def create(self, request: m.CreateLocalProject, _context: RequestContext) -> m.CreatedProject:
         """A local project of that name. A directory that is bound keeps its project, so a repeated
@@ -83,15 +84,20 @@ class ProjectMethods:
         service = self._resident
         if request.workspace_root is None:
             made = service.authority.create_project(request.name)
-            return m.CreatedProject(project=_project(made), created=True)
+            return m.CreatedProject(project=self._known(made.project_id), created=True)
         root = canonical_directory(_absolute(request.workspace_root))
         bound = next((b for b in service.bindings.list() if b.workspace_root == str(root)), None)
         if bound is not None:
-            found = service.authority.project(bound.project_id)
+            found = service.projects.project(bound.project_id)
             return m.CreatedProject(project=_project(found), created=False, binding=_binding(bound))
         made = service.authority.create_project(request.name)
         binding = service.bindings.replace(root, made.project_id)
-        return m.CreatedProject(project=_project(made), created=True, binding=_binding(binding))
+        return m.CreatedProject(
+            project=self._known(made.project_id), created=True, binding=_binding(binding)
+        )
+
+    def _known(self, project_id: str) -> m.Project:
+        return _project(self._resident.projects.project(project_id))
 
     def import_memory(self, request: m.ImportMemory, _context: RequestContext) -> m.ImportReport:
         """Read the files and directories and make one commit of them."""
@@ -124,7 +130,7 @@ class ProjectMethods:
         directory = _absolute(request.directory)
         projects = [
             NamedProject(project.project_id, project.name)
-            for project in self._resident.authority.projects()
+            for project in self._resident.projects.projects()
         ]
         binding = resolve_or_migrate(
             Path.home() / ".clumsies" / "config.toml", directory, projects, self._resident.bindings
@@ -144,7 +150,7 @@ class ProjectMethods:
     def replace_binding(
         self, request: m.ReplaceBinding, _context: RequestContext
     ) -> m.ProjectBinding:
-        self._resident.authority.project(request.project_id)
+        self._resident.projects.project(request.project_id)
         return _binding(
             self._resident.bindings.replace(
                 _absolute(request.workspace_root), request.project_id, request.expected_revision
@@ -197,12 +203,12 @@ def _runtime() -> AgentRuntime:
     return AgentRuntime(protocol_revision=PROTOCOL_REVISION, build_id=VERSION)
 
 
-def _project(project: LocalProject) -> m.Project:
+def _project(project: KnownProject) -> m.Project:
     return m.Project(
         project_id=project.project_id,
         name=project.name,
-        server_url=LOCAL_AUTHORITY,
-        created_at=project.created_at,
+        server_url=project.server_url,
+        created_at=project.since,
     )
 
 

@@ -18,12 +18,13 @@ from clumsies.memory.bindings import BindingStore
 from clumsies.memory.drafts import DraftStore, count_pending
 from clumsies.memory.effective import EffectiveMemory
 from clumsies.memory.effective_view import EffectiveView
+from clumsies.memory.installation import Installation
 from clumsies.memory.local_authority import LocalAuthority
+from clumsies.memory.projects import ProjectDirectory
 from clumsies.models.background import BackgroundPreparation
 from clumsies.models.choice import resident_profile
 from clumsies.models.preparation import ModelStore
 from clumsies.models.runtime import ModelRuntime
-from clumsies.storage.generations import GenerationStore
 from clumsies.storage.local_database import LocalDatabase
 from clumsies.storage.project_storage import LOCAL_AUTHORITY, ProjectStorage
 
@@ -42,12 +43,15 @@ class Resident:
         self.storage = ProjectStorage(places.cache)
         self.models_store = ModelStore(places.models, profile, hub_settings())
         self.models = ModelRuntime(profile, self.models_store, worker_threads())
+        self.projects = ProjectDirectory(self.database)
+        authority_of = self.projects.authority_of
         self.authority = LocalAuthority(self.database, self.storage)
-        self.effective = EffectiveMemory(self.database, self.storage, LOCAL_AUTHORITY)
+        self.installation = Installation(self.database, self.storage, authority_of)
+        self.effective = EffectiveMemory(self.database, self.storage, authority_of)
         self.drafts = DraftStore(self.database, self.effective)
-        self.bindings = BindingStore(self.database, LOCAL_AUTHORITY)
+        self.bindings = BindingStore(self.database, self.authorities, authority_of)
         self.indexes = ProjectIndexes(
-            self.view, self.effective, self.storage, self.models, LOCAL_AUTHORITY, context.log
+            self.view, self.effective, self.storage, self.models, authority_of, context.log
         )
         self.history = RunRecorder(RunStore(self.database), context.log)
         self.recorded = RecordedActivations(self.history, self.effective)
@@ -68,7 +72,7 @@ class Resident:
 
     def pending_operations(self) -> int:
         """Operations of all projects that no Server has confirmed."""
-        return sum(count_pending(self.database, p.project_id) for p in self.authority.projects())
+        return sum(count_pending(self.database, p.project_id) for p in self.projects.projects())
 
     def view(self, project_id: str) -> EffectiveView:
         """What the project's memory is now.
@@ -92,16 +96,16 @@ class Resident:
 
     def _restore(self, project_id: str, found: ClumsiesError) -> None:
         self._log.failed("generation_restored", found, "warning")
-        self.authority.restore_generation(project_id)
+        self.installation.restore(project_id)
 
     def _check_generations(self) -> None:
         """Once per life, beside everything else: every file of every installed generation."""
-        for project in self.authority.projects():
+        for project in self.projects.projects():
             if self._closing.is_set():
                 return
             with self._restoring:
                 try:
-                    self.generations(project.project_id).verify_files(
+                    self.installation.generations(project.project_id).verify_files(
                         self.effective.view(project.project_id).commit_id
                     )
                 except ClumsiesError as error:
@@ -110,10 +114,9 @@ class Resident:
                     else:
                         self._failures.failed(error)
 
-    def generations(self, project_id: str) -> GenerationStore:
-        """The installed generations of a local project."""
-        place = self.storage.location(LOCAL_AUTHORITY, project_id)
-        return GenerationStore(place.generations, project_id)
+    def authorities(self) -> list[str]:
+        """URLs of the authorities in use, the local one last."""
+        return [LOCAL_AUTHORITY]
 
     def close(self) -> None:
         """End the build under way, close indexes, models and the database."""

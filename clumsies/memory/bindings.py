@@ -1,4 +1,7 @@
-"""Which project a directory belongs to, by Server authority.
+"""Which project a directory belongs to.
+
+A directory has one binding among the authorities in use: that of a Server that is not configured
+now sleeps until it is again.
 
 A directory is bound by its real path and speaks for everything below it; the longest bound
 ancestor decides. A git worktree that is not below one falls back to the same place in its main
@@ -9,7 +12,7 @@ cannot choose a project.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import apsw
@@ -38,18 +41,26 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BindingStore:
-    """The bindings of one Server authority; any thread may use it."""
+    """The bindings of the authorities in use; any thread may use it.
+
+    `authorities` gives their URLs, `authority_of` the one that a project belongs to.
+    """
 
     def __init__(
         self,
         database: LocalDatabase,
-        server_url: str,
+        authorities: Callable[[], Sequence[str]],
+        authority_of: Callable[[str], str],
         *,
         clock_ns: Callable[[], int] = time.time_ns,
     ):
         self._database = database
-        self._server_url = canonical_authority(server_url)
+        self._authorities = authorities
+        self._authority_of = authority_of
         self._clock_ns = clock_ns
+
+    def _urls(self) -> str:
+        return msgspec.json.encode([canonical_authority(u) for u in self._authorities()]).decode()
 
     def resolve(self, directory: Path) -> Binding:
         """The binding that speaks for `directory`.
@@ -78,8 +89,9 @@ class BindingStore:
             return None
         row = first_row(
             connection,
-            f"SELECT {_COLUMNS} FROM project_bindings WHERE server_url = ? AND workspace_root = ?",
-            (self._server_url, str(root)),
+            f"SELECT {_COLUMNS} FROM project_bindings WHERE workspace_root = ? "
+            "AND server_url IN (SELECT value FROM json_each(?)) ORDER BY updated_at DESC LIMIT 1",
+            (str(root), self._urls()),
         )
         return None if row is None else _binding(row)
 
@@ -88,9 +100,10 @@ class BindingStore:
         with self._database.reader() as connection:
             rows = all_rows(
                 connection,
-                f"SELECT {_COLUMNS} FROM project_bindings WHERE server_url = ? "
+                f"SELECT {_COLUMNS} FROM project_bindings "
+                "WHERE server_url IN (SELECT value FROM json_each(?1)) "
                 "AND (?2 IS NULL OR project_id = ?2) ORDER BY workspace_root",
-                (self._server_url, project_id),
+                (self._urls(), project_id),
             )
         return [_binding(row) for row in rows]
 
@@ -123,13 +136,15 @@ class BindingStore:
             raise _changed(root, old)
         now = row_time(self._clock_ns())
         binding = Binding(
-            server_url=self._server_url,
+            server_url=canonical_authority(self._authority_of(project_id)),
             workspace_root=str(root),
             project_id=project_id,
             revision=1 if old is None else old.revision + 1,
             created_at=now if old is None else old.created_at,
             updated_at=now,
         )
+        if old is not None:
+            _delete(connection, old)
         connection.execute(
             "INSERT OR REPLACE INTO project_bindings VALUES (?, ?, ?, ?, ?, ?)",
             msgspec.structs.astuple(binding),
@@ -150,10 +165,14 @@ class BindingStore:
                 )
             if old.revision != expected_revision:
                 raise _changed(root, old)
-            connection.execute(
-                "DELETE FROM project_bindings WHERE server_url = ? AND workspace_root = ?",
-                (self._server_url, str(root)),
-            )
+            _delete(connection, old)
+
+
+def _delete(connection: apsw.Connection, binding: Binding) -> None:
+    connection.execute(
+        "DELETE FROM project_bindings WHERE server_url = ? AND workspace_root = ?",
+        (binding.server_url, binding.workspace_root),
+    )
 
 
 def canonical_directory(directory: Path) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -110,12 +110,14 @@ class _Kept(Generic[_Key, _Value]):
 
 
 class EffectiveMemory:
-    """Makes views of the projects of one authority; any thread may use it."""
+    """Makes views of projects; any thread may use it. `authority_of` says whose a project is."""
 
-    def __init__(self, database: LocalDatabase, storage: ProjectStorage, server_url: str):
+    def __init__(
+        self, database: LocalDatabase, storage: ProjectStorage, authority_of: Callable[[str], str]
+    ):
         self._database = database
         self._storage = storage
-        self._server_url = server_url
+        self._authority_of = authority_of
         self._commits: _Kept[str, _CommitMemory] = _Kept(KEPT_COMMITS)
         self._views: _Kept[str, _KeptView] = _Kept(KEPT_VIEWS)
         self._verified: _Kept[tuple[str, str | None], Facts] = _Kept(KEPT_VIEWS)
@@ -189,7 +191,7 @@ class EffectiveMemory:
 
     def cache_state(self, project_id: str) -> CacheState:
         """Whether the project's memory can be read, for people: never raises for what it finds."""
-        place = self._storage.location(self._server_url, project_id)
+        place = self._storage.location(self._authority_of(project_id), project_id)
         store = GenerationStore(place.generations, project_id)
         with self._database.reader() as connection:
             ref = read_ref(connection, project_key(project_id))
@@ -205,7 +207,7 @@ class EffectiveMemory:
         return CacheState(project_id, ref.commit_id, path, "ready", None)
 
     def _require_generation(self, project_id: str, commit_id: str | None) -> None:
-        place = self._storage.location(self._server_url, project_id)
+        place = self._storage.location(self._authority_of(project_id), project_id)
         store = GenerationStore(place.generations, project_id)
         facts = store.facts(commit_id)
         if facts is not None and self._verified.get((project_id, commit_id)) == facts:

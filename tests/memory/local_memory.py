@@ -54,7 +54,7 @@ class LocalMemory:
         self.database = LocalDatabase(directory / "data", clock_ns=clock)
         self.storage = ProjectStorage(directory / "cache")
         self.authority = LocalAuthority(self.database, self.storage, clock_ns=clock, new_id=new_id)
-        self.effective = EffectiveMemory(self.database, self.storage, LOCAL_AUTHORITY)
+        self.effective = EffectiveMemory(self.database, self.storage, lambda _: LOCAL_AUTHORITY)
         self.drafts = DraftStore(self.database, self.effective, clock_ns=clock, new_id=new_id)
         known = self.authority.projects()
         self.project = known[0] if known else self.authority.create_project("Courier")

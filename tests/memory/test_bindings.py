@@ -17,9 +17,16 @@ from tests.memory.local_memory import Clock, LocalMemory
 SERVER = "https://memory.example"
 
 
+def store_of(memory: LocalMemory, *authorities: str) -> BindingStore:
+    """The bindings where these are in use and every project is of the first."""
+    return BindingStore(
+        memory.database, lambda: authorities, lambda _: authorities[0], clock_ns=Clock()
+    )
+
+
 @pytest.fixture
 def bindings(memory: LocalMemory) -> BindingStore:
-    return BindingStore(memory.database, SERVER, clock_ns=Clock())
+    return store_of(memory, SERVER)
 
 
 @pytest.fixture
@@ -60,10 +67,10 @@ def test_both_sides_are_canonical(bindings: BindingStore, work: Path) -> None:
 
 def test_authorities_are_apart(memory: LocalMemory, bindings: BindingStore, work: Path) -> None:
     bindings.replace(work, "proj_1")
-    other = BindingStore(memory.database, "https://other.example")
+    other = store_of(memory, "https://other.example")
     with pytest.raises(NotFound):
         other.resolve(work)
-    assert BindingStore(memory.database, f"{SERVER}/").resolve(work).project_id == "proj_1"
+    assert store_of(memory, f"{SERVER}/").resolve(work).project_id == "proj_1"
 
 
 def test_compare_and_swap(bindings: BindingStore, work: Path) -> None:
@@ -199,3 +206,18 @@ def test_an_odd_git_file_is_no_worktree(bindings: BindingStore, work: Path, cont
     (work / ".git").write_bytes(content)
     with pytest.raises(NotFound):
         bindings.resolve(work / "app")
+
+
+def test_one_directory_has_one_binding_among_the_authorities_in_use(
+    memory: LocalMemory, work: Path
+) -> None:
+    local = store_of(memory, "local:", SERVER).replace(work, "proj_mine")
+    both = store_of(memory, SERVER, "local:")
+    with pytest.raises(Conflict):
+        both.replace(work, "proj_team")
+    moved = both.replace(work, "proj_team", local.revision)
+    assert (moved.server_url, moved.revision) == (SERVER, local.revision + 1)
+    assert [b.project_id for b in both.list()] == ["proj_team"]
+    assert both.resolve(work / "app").project_id == "proj_team"
+    with pytest.raises(NotFound):
+        store_of(memory, "local:").resolve(work)

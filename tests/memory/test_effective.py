@@ -292,7 +292,7 @@ class Memory(RuleBasedStateMachine):
         assert found == {
             name: (*value, self.drafts.get(name)) for name, value in self.expected().items()
         }
-        uncached = EffectiveMemory(memory.database, memory.storage, LOCAL_AUTHORITY)
+        uncached = EffectiveMemory(memory.database, memory.storage, lambda _: LOCAL_AUTHORITY)
         again = uncached.view(memory.project_id)
         assert again.effective_hash == view.effective_hash
         for earlier in [None, *self.views[-2:]]:

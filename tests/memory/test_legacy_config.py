@@ -28,7 +28,7 @@ PROJECTS = [
 
 @pytest.fixture
 def bindings(memory: LocalMemory) -> BindingStore:
-    return BindingStore(memory.database, "local:")
+    return BindingStore(memory.database, lambda: ["local:"], lambda _: "local:")
 
 
 @pytest.fixture
