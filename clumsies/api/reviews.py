@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from clumsies.api.common import Answer, Identifier, Note, PageInfo, Request, Title, Version
 from clumsies.api.drafts import (
+    CandidateState,
     Coordination,
     Draft,
     DraftDetail,
@@ -95,6 +96,21 @@ class ReviewDetail(Answer, frozen=True, kw_only=True, omit_defaults=False):
     operations: list[StoredOperation]
     drafts: list[DraftDetail]
     comments: list[Comment]
+
+
+class Change(Answer, frozen=True, kw_only=True, omit_defaults=False):
+    """One draft of a review: its memory before (at the draft's base) and after."""
+
+    draft_id: str
+    before: CandidateState
+    after: CandidateState
+
+
+class ReviewChanges(Answer, frozen=True, kw_only=True, omit_defaults=False):
+    """What a review would change, draft by draft, in the order of `draft_ids`."""
+
+    review_id: str
+    changes: list[Change]
 
 
 class Decide(Request, frozen=True, kw_only=True):
