@@ -66,6 +66,14 @@ def _add_train(steps: _Steps) -> None:
     train.add_argument("--groups", type=Path, required=True)
     train.add_argument("--sources", type=Path, required=True, help="table of licences")
     train.add_argument("--hold-out", action="append", default=[], metavar="OWNER/NAME")
+    train.add_argument(
+        "--apart-from",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FOLDER",
+        help="judged texts",
+    )
     train.add_argument("--tokenizer", type=Path, required=True)
     train.add_argument("--base", type=Path, help="safetensors to start from; else random weights")
     train.add_argument("--continue-from", type=Path, help="int8 file of the first reranker")
@@ -73,10 +81,10 @@ def _add_train(steps: _Steps) -> None:
     train.add_argument("--head", choices=("interaction", "cls"), default="interaction")
     train.add_argument("--layers", type=int, default=6)
     train.add_argument("--width", type=int, default=384)
-    train.add_argument("--minutes", type=float, default=95.0)
-    train.add_argument(
-        "--steps", type=int, help="stop after so many steps, if sooner; 0 trains nothing"
-    )
+    train.add_argument("--pairs", type=int, help="length of the run")
+    train.add_argument("--steps", type=int, help="length of the run in steps; 0 trains nothing")
+    train.add_argument("--minutes", type=float, help="end by then, whatever is left")
+    train.add_argument("--groups-per-step", type=int, default=16)
     train.add_argument("--negatives", type=int, default=4)
     train.add_argument("--in-batch", type=int, default=0, help="positives of others as negatives")
     train.add_argument("--length", type=int, default=128, help="word pieces of a pair")
@@ -84,7 +92,7 @@ def _add_train(steps: _Steps) -> None:
         "--frozen-layers", type=int, default=0, help="lowest layers left as they are"
     )
     train.add_argument("--average", type=float, default=0.995, help="decay of the mean weights")
-    train.add_argument("--learning-rate", type=float, default=8e-5)
+    train.add_argument("--learning-rate", type=float, default=1e-4)
     train.add_argument("--seed", type=int, default=2)
     train.add_argument("--threads", type=int, default=2)
     train.add_argument("--checkpoint-minutes", type=float, default=10.0)
@@ -164,14 +172,23 @@ def run_train(arguments: argparse.Namespace) -> int:
     import torch
     from tokenizers import Tokenizer
 
-    from evaluation.train_reranker import model, pairs, training
+    from evaluation.train_reranker import model, pairs, separation, training
 
     permitted = pairs.permitted_repositories(arguments.sources, arguments.hold_out)
     sections = pairs.load_sections(arguments.sections)
     groups = pairs.load_groups(arguments.groups, permitted)
+    if arguments.apart_from:
+        apart = separation.separated(groups, sections, arguments.apart_from)
+        groups = apart.groups
+        _say(
+            f"{apart.sections_left_out} sections stand in judged texts;"
+            f" {apart.groups_left_out} groups left out"
+        )
     settings = training.Settings(
-        minutes=arguments.minutes,
+        pairs=arguments.pairs,
         steps=arguments.steps,
+        minutes=arguments.minutes,
+        groups=arguments.groups_per_step,
         negatives=arguments.negatives,
         in_batch=arguments.in_batch,
         length=arguments.length,

@@ -1,18 +1,26 @@
 """The training loop: listwise softmax over one positive and its negatives.
 
-The learning rate warms up over the first share of the time and then falls to zero in a straight
-line, by the clock and not by steps, so a run ends when its minutes are over whatever the speed of
-the machine. Checkpoints hold the running mean of the weights, which is usable at any time.
+The learning rate warms up over the first share of the run and then falls to zero in a straight
+line. A run is as long as its pairs or steps; minutes are a guard that shortens the rest of the line
+where they would not suffice, judged by the median of the last steps. Time in which the process
+stood still therefore costs steps, but no learning rate is spent in it.
 
 A step is cut into portions of a few groups; each thread runs whole portions on one core and the
 gradients are added once a step. On a busy machine that wastes far less than threads that meet at
-every matrix product. The order of threads decides the order of dropout masks and of additions, so
-a seed fixes what is drawn, not the last bits of the weights.
+every matrix product. Inside a portion, pairs of like length are padded together. The order of
+threads decides the order of additions, so a seed fixes what is drawn, not the last bits of the
+weights.
+
+Checkpoints hold the running mean of the weights, which is usable at any time; ``state.pt`` beside
+them holds everything that it takes to go on.
 """
 
+import itertools
 import json
 import random
+import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -26,25 +34,30 @@ from torch.nn import functional
 from evaluation.train_reranker import model as network
 from evaluation.train_reranker.pairs import Example, Group, Section, examples, pair_ids
 
+_STATE_FILE = "state.pt"
+_RECENT_STEPS = 30
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything a run depends on beside its data; lengths in word pieces, times in minutes."""
 
-    minutes: float = 95.0
+    pairs: int | None = None
     steps: int | None = None
-    groups: int = 8
+    minutes: float | None = None
+    groups: int = 16
     negatives: int = 4
     in_batch: int = 0
-    length: int = 176
-    learning_rate: float = 8e-5
+    length: int = 128
+    learning_rate: float = 1e-4
     warm_up: float = 0.05
     weight_decay: float = 0.01
     clip: float = 1.0
-    dropout: float = 0.05
+    dropout: float = 0.0
     frozen_layers: int = 0
     average: float = 0.995
-    portion: int = 2
+    portion: int = 4
+    rows: int = 5
     seed: int = 2
     threads: int = 2
     bfloat16: bool = True
@@ -162,13 +175,70 @@ def optimizer(model: network.Reranker, settings: Settings) -> torch.optim.Optimi
 
 @dataclass(slots=True)
 class Progress:
-    """What a run has done so far."""
+    """What a run has done so far; ``share`` is how much of its learning-rate line is spent."""
 
     steps: int = 0
     pairs: int = 0
     groups: int = 0
     seconds: float = 0.0
     loss: float = 0.0
+    share: float = 0.0
+
+
+class Schedule:
+    """How many steps are left, by the targets and by the guard."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._durations: deque[float] = deque(maxlen=_RECENT_STEPS)
+
+    def took(self, seconds: float) -> None:
+        """A step took so long."""
+        self._durations.append(seconds)
+
+    def steps_left(self, done: Progress) -> float:
+        """Steps until the first of the targets is met; at most 0 where one is."""
+        settings, left = self._settings, [float("inf")]
+        if settings.steps is not None:
+            left.append(float(settings.steps - done.steps))
+        if settings.pairs is not None:
+            a_step = done.pairs / done.steps if done.steps else 1.0 + settings.negatives
+            left.append((settings.pairs - done.pairs) / a_step)
+        if settings.minutes is not None:
+            seconds = settings.minutes * 60 - done.seconds
+            typical = statistics.median(self._durations) if self._durations else 0.0
+            left.append(seconds / typical if typical else seconds)
+        return min(left)
+
+
+@dataclass(slots=True)
+class _Run:
+    """What changes from step to step."""
+
+    model: network.Reranker
+    optimiser: torch.optim.Optimizer
+    average: Average
+    done: Progress
+
+    def save(self, path: Path) -> None:
+        temporary = path.with_suffix(".part")
+        stored = {
+            "weights": self.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "average": self.average.weights,
+            "updates": self.average.updates,
+            "done": asdict(self.done),
+        }
+        torch.save(stored, temporary)
+        temporary.replace(path)
+
+    def restore(self, path: Path) -> None:
+        stored = torch.load(path, weights_only=True)
+        self.model.load_state_dict(stored["weights"])
+        self.optimiser.load_state_dict(stored["optimiser"])
+        self.average.weights = stored["average"]
+        self.average.updates = stored["updates"]
+        self.done = Progress(**stored["done"])
 
 
 def train(
@@ -183,58 +253,78 @@ def train(
 ) -> Progress:
     """Train ``model`` in place; ``output`` gets checkpoints, ``final.pt`` and ``run.json``.
 
-    ``final.pt`` holds the mean weights and ``last.pt`` the last ones. ``report`` gets a line
-    every 10 steps. The clock is in seconds.
+    ``final.pt`` holds the mean weights and ``last.pt`` the last ones. Where ``output`` has the
+    state of an interrupted run, that run goes on; its minutes count. ``report`` gets a line every
+    10 steps. The clock is in seconds. Raises ValueError where nothing bounds the run.
     """
+    if settings.pairs is settings.steps is settings.minutes is None:
+        raise ValueError("a run needs pairs, steps or minutes")
     torch.manual_seed(settings.seed)
     torch.set_num_threads(1)
     pool = ThreadPoolExecutor(settings.threads, initializer=torch.set_num_threads, initargs=(1,))
     output.mkdir(parents=True, exist_ok=True)
-    generator = random.Random(settings.seed)
+    for module in model.modules():
+        if isinstance(module, network.Attention):
+            module.explicit = True  # its backward pass is several times as fast on a CPU
+    run = _Run(model, optimizer(model, settings), Average(model, settings.average), Progress())
+    state = output / _STATE_FILE
+    if state.exists():
+        run.restore(state)
     stream = examples(groups, sections, settings.negatives, settings.seed)
-    optimiser, average = optimizer(model, settings), Average(model, settings.average)
-    done, start, saved = Progress(), clock(), clock()
+    stream = itertools.islice(stream, run.done.groups, None)
     model.train()
-    while True:
-        done.seconds = clock() - start
-        share = _share(done, settings)
-        if share >= 1.0:
-            break
-        for parameters in optimiser.param_groups:
-            parameters["lr"] = rate(share, settings)
-        batch = _draw(stream, settings, generator)
-        loss = _step(model, batch, tokenizer, optimiser, pool, settings)
-        average.update(model)
+    _loop(run, stream, tokenizer, pool, settings, output, report, clock)
+    network.save(model, output / "final.pt", run.average.weights)
+    network.save(model, output / "last.pt")
+    state.unlink(missing_ok=True)
+    (output / "run.json").write_text(
+        json.dumps({"settings": asdict(settings), "progress": asdict(run.done)}, indent=2) + "\n"
+    )
+    model.eval()
+    return run.done
+
+
+def _loop(
+    run: _Run,
+    stream: Iterator[Example],
+    tokenizer: Tokenizer,
+    pool: ThreadPoolExecutor,
+    settings: Settings,
+    output: Path,
+    report: Callable[[str], None],
+    clock: Callable[[], float],
+) -> None:
+    schedule, done = Schedule(settings), run.done
+    before = saved = clock()
+    started, first = before, done.pairs
+    while (left := schedule.steps_left(done)) > 0:
+        for parameters in run.optimiser.param_groups:
+            parameters["lr"] = rate(done.share, settings)
+        batch = _draw(stream, settings, done.steps)
+        loss = _step(run.model, batch, tokenizer, run.optimiser, pool, settings)
+        run.average.update(run.model)
+        done.share += (1.0 - done.share) / max(1.0, left)
         done.steps, done.groups = done.steps + 1, done.groups + len(batch)
         done.pairs += sum(len(item.documents) for item in batch)
         done.loss += (loss - done.loss) * max(0.02, 1.0 / done.steps)
+        now = clock()
+        schedule.took(now - before)
+        done.seconds, before = done.seconds + now - before, now
         if done.steps % 10 == 0:
             report(
                 f"step {done.steps} pairs {done.pairs} loss {done.loss:.4f} "
-                f"{done.pairs / (clock() - start):.1f} pairs/s share {share:.3f}"
+                f"{(done.pairs - first) / (now - started):.1f} pairs/s share {done.share:.3f}"
             )
-        if clock() - saved >= settings.checkpoint_minutes * 60:
-            saved = clock()
-            network.save(model, output / f"step-{done.steps:06d}.pt", average.weights)
-    network.save(model, output / "final.pt", average.weights)
-    network.save(model, output / "last.pt")
-    (output / "run.json").write_text(
-        json.dumps({"settings": asdict(settings), "progress": asdict(done)}, indent=2) + "\n"
-    )
-    model.eval()
-    return done
+        if now - saved >= settings.checkpoint_minutes * 60:
+            saved = now
+            network.save(run.model, output / f"step-{done.steps:06d}.pt", run.average.weights)
+            run.save(output / _STATE_FILE)
 
 
-def _share(done: Progress, settings: Settings) -> float:
-    by_clock = done.seconds / (settings.minutes * 60)
-    if settings.steps is None:
-        return by_clock
-    return max(by_clock, done.steps / settings.steps if settings.steps else 1.0)
-
-
-def _draw(stream: Iterator[Example], settings: Settings, generator: random.Random) -> list[Example]:
+def _draw(stream: Iterator[Example], settings: Settings, step: int) -> list[Example]:
     batch = [next(stream) for _ in range(settings.groups)]
     if settings.in_batch:
+        generator = random.Random(f"{settings.seed} {step}")
         batch = with_in_batch(batch, settings.in_batch, generator)
     return batch
 
@@ -260,9 +350,13 @@ def _gradients(
 ) -> tuple[float, tuple[Tensor, ...]]:
     """The portion's share of the step's loss, and of its gradients."""
     pairs, sizes = portion
-    batch = pad(pairs)
+    by_length = sorted(range(len(pairs)), key=lambda at: len(pairs[at][0]))
+    found: list[Tensor] = []
     with torch.autocast("cpu", torch.bfloat16, enabled=settings.bfloat16):
-        values = model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        for start in range(0, len(pairs), settings.rows):
+            batch = pad([pairs[at] for at in by_length[start : start + settings.rows]])
+            found.append(model(batch.input_ids, batch.attention_mask, batch.token_type_ids))
+    values = torch.cat(found)[torch.argsort(torch.tensor(by_length))]
     loss = listwise_loss(values.float(), sizes) * (len(sizes) / settings.groups)
     return float(loss.detach()), torch.autograd.grad(loss, parameters)
 

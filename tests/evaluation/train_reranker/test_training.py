@@ -45,7 +45,7 @@ def test_the_commands_run_from_data_to_a_file(
     assert main([*_arguments(built, tmp_path / "run"), "--checkpoint-minutes", "0"]) == 0
     run = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     assert run["progress"]["steps"] == 6
-    assert run["progress"]["groups"] == 48
+    assert run["progress"]["groups"] == 96
     assert len(list((tmp_path / "run").glob("step-*.pt"))) == 6
     file = tmp_path / "reranker.int8.onnx"
     checkpoint = str(tmp_path / "run" / "final.pt")
@@ -63,7 +63,7 @@ def test_training_learns_to_put_the_positive_first(built: Path, tmp_path: Path) 
     torch.manual_seed(0)
     network = model.Reranker(SMALL)
     settings = training.Settings(
-        minutes=60.0, steps=30, learning_rate=2e-3, length=64, threads=1, bfloat16=False
+        steps=30, groups=8, learning_rate=2e-3, length=64, threads=1, bfloat16=False
     )
     lines: list[str] = []
     training.train(network, groups, sections, tokenizer, settings, tmp_path, lines.append)
@@ -85,6 +85,92 @@ def test_the_rate_warms_up_and_falls_to_zero() -> None:
     settings = training.Settings(learning_rate=1.0, warm_up=0.1)
     rates = [training.rate(share, settings) for share in (0.0, 0.05, 0.1, 0.55, 1.0)]
     assert rates == pytest.approx([0.0, 0.5, 1.0, 0.5, 0.0])
+
+
+def _follow(settings: training.Settings, durations: list[float]) -> list[float]:
+    """The shares after each step of a run whose steps take so long, until it ends."""
+    schedule, done, shares = training.Schedule(settings), training.Progress(), []
+    for seconds in durations:
+        left = schedule.steps_left(done)
+        if left <= 0:
+            break
+        done.share += (1.0 - done.share) / max(1.0, left)
+        done.steps, done.pairs = done.steps + 1, done.pairs + 10
+        done.seconds += seconds
+        schedule.took(seconds)
+        shares.append(done.share)
+    return shares
+
+
+def test_a_run_is_as_long_as_its_pairs_and_the_rate_falls_evenly() -> None:
+    settings = training.Settings(pairs=400, groups=2, minutes=600.0)
+    shares = _follow(settings, [1.0] * 100)
+    assert len(shares) == 40
+    assert shares[-1] == pytest.approx(1.0)
+    assert np.diff(shares[1:-1]) == pytest.approx(np.full(37, 1 / 40), abs=2e-3)
+
+
+def test_standing_still_costs_steps_but_spends_no_rate() -> None:
+    settings = training.Settings(minutes=100 / 60)
+    even = _follow(settings, [1.0] * 200)
+    stopped = _follow(settings, [1.0] * 20 + [50.0] + [1.0] * 200)
+    assert len(even) == pytest.approx(100, abs=2)
+    assert len(stopped) == pytest.approx(51, abs=2)
+    assert stopped[20] - stopped[19] == pytest.approx(even[20] - even[19])
+    assert stopped[-1] == pytest.approx(1.0, abs=0.05)
+    assert np.max(np.diff(stopped)) < 0.05
+
+
+def test_a_run_without_an_end_is_refused(built: Path, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(TOKENIZER))
+    with pytest.raises(ValueError, match="minutes"):
+        training.train(
+            model.Reranker(SMALL), [], [], tokenizer, training.Settings(), tmp_path, print
+        )
+
+
+def test_an_interrupted_run_goes_on_where_it_was(built: Path, tmp_path: Path) -> None:
+    sections = pairs.load_sections(built / "sections.json")
+    groups = pairs.load_groups(built / "groups.json", {"example/pages"})
+    tokenizer = Tokenizer.from_file(str(TOKENIZER))
+    settings = training.Settings(
+        steps=8,
+        groups=2,
+        learning_rate=2e-3,
+        length=48,
+        threads=1,
+        bfloat16=False,
+        checkpoint_minutes=0.0,
+    )
+
+    def run(output: Path, stop_at: int | None = None) -> training.Progress:
+        ticks = 0
+
+        def clock() -> float:
+            nonlocal ticks
+            ticks += 1
+            if stop_at is not None and ticks > stop_at:
+                raise KeyboardInterrupt
+            return float(ticks)
+
+        torch.manual_seed(0)
+        network = model.Reranker(SMALL)
+        lines: list[str] = []
+        return training.train(
+            network, groups, sections, tokenizer, settings, output, lines.append, clock
+        )
+
+    whole = run(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "parts", stop_at=5)
+    assert (tmp_path / "parts" / "state.pt").exists()
+    resumed = run(tmp_path / "parts")
+    assert (resumed.steps, resumed.pairs) == (whole.steps, whole.pairs)
+    assert resumed.loss == pytest.approx(whole.loss)
+    one, other = (model.load(tmp_path / name / "last.pt") for name in ("whole", "parts"))
+    for name, value in one.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[name], value)
+    assert not (tmp_path / "parts" / "state.pt").exists()
 
 
 def test_negatives_from_the_batch_are_other_groups_positives() -> None:
