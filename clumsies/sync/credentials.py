@@ -50,6 +50,8 @@ PLATFORM_BACKEND = (
     else "keyring.backends.SecretService.Keyring"
 )
 _KEYRING = "Keychain" if sys.platform == "darwin" else "Secret Service"
+_DUPLICATES = 16
+"""How many items of one name are looked for when the session is removed."""
 _TOKEN_HINT = "or give a personal token in CLUMSIES_TOKEN"
 _WORDS = {
     "no_bus": "There is no session bus here, so no Secret Service can be reached; run this inside "
@@ -134,6 +136,7 @@ class CredentialStore:
         """Put the session in the place of any stored one, whichever Server that was for.
 
         Where a desktop has no default collection yet, the Secret Service asks to create one.
+        After a `timeout` the session may still be stored, once the keyring goes on.
         Raises ValueError for a personal token.
         """
         if session.refresh_token is None:
@@ -160,11 +163,14 @@ class CredentialStore:
     def _delete(self, keyring: KeyringBackend) -> None:
         from keyring.errors import PasswordDeleteError
 
-        try:
-            keyring.delete_password(self.service, ACCOUNT)
-        except PasswordDeleteError:
-            if keyring.get_password(self.service, ACCOUNT) is not None:
-                raise
+        # More than one where another program stored it with attributes of its own.
+        for _ in range(_DUPLICATES):
+            try:
+                keyring.delete_password(self.service, ACCOUNT)
+            except PasswordDeleteError:
+                if keyring.get_password(self.service, ACCOUNT) is not None:
+                    raise
+                return
 
     def _call(self, work: Callable[[], T], timeout_s: float) -> T:
         """What `work` returns. It is left behind after `timeout_s`, and keeps its turn until it
