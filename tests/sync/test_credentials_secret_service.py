@@ -18,6 +18,7 @@ from clumsies.errors import CredentialsFailed
 from clumsies.sync.credentials import (
     ACCOUNT,
     RECOVERY_COOLDOWN_S,
+    STARTUP_TIMEOUT_S,
     CredentialStore,
     Session,
     session_for,
@@ -223,7 +224,8 @@ def test_reading_asks_nobody_to_make_a_collection(bus: SecretService) -> None:
     bus.start()
     with bus.silent_prompter():
         with pytest.raises(CredentialsFailed) as info:
-            load(CredentialStore())
+            # Less than the 25 s after which the keyring gives a silent prompter up.
+            CredentialStore().load(URL, timeout_s=STARTUP_TIMEOUT_S)
         assert refusal(info) == "no_collection"
         with pytest.raises(CredentialsFailed) as info:
             CredentialStore().save(SESSION, timeout_s=SHORT_S)
