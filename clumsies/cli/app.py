@@ -20,7 +20,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "import": ("projects", "import_"),
     "activate": ("memory", "activate"),
     "load": ("memory", "load"),
-    "drafts": ("memory", "drafts"),
+    "login": ("sign_in", "login"),
+    "logout": ("sign_in", "logout"),
+    "whoami": ("sign_in", "whoami"),
+    "sync": ("synchronization", "sync"),
     "status": ("projects", "status"),
     "rebuild": ("projects", "rebuild"),
     "projects": ("projects", "projects"),
@@ -35,6 +38,16 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
         "memory",
         ("create", "update", "rename", "delete", "discard"),
         "Propose a change of the memory: safe at once, and for the team after review.",
+    ),
+    "drafts": (
+        "drafts",
+        ("list_", "show", "submit", "rebase"),
+        "What was stored and is not the team's yet; alone it lists.",
+    ),
+    "review": (
+        "reviews",
+        ("list_", "show", "comment", "approve", "reject", "resubmit", "merge"),
+        "What others propose, judged and merged; alone it lists.",
     ),
     "daemon": (
         "daemon",
@@ -90,7 +103,12 @@ def make_app(wanted: str | None) -> typer.Typer:
 
 def _group(name: str) -> typer.Typer:
     module, functions, text = GROUPS[name]
-    group = typer.Typer(help=text, epilog=EPILOG, no_args_is_help=True, rich_markup_mode=None)
+    found = getattr(import_module(f"clumsies.cli.{module}"), "default_", None)
+    group = typer.Typer(
+        help=text, epilog=EPILOG, no_args_is_help=found is None, rich_markup_mode=None
+    )
+    if found is not None:
+        group.callback(invoke_without_command=True, help=text, epilog=EPILOG)(found)
     for function in functions:
         found = getattr(import_module(f"clumsies.cli.{module}"), function)
         group.command(_command_name(function), epilog=EPILOG)(found)

@@ -1,4 +1,4 @@
-"""`clumsies activate`, `load`, `store` and `drafts`: the memory of this directory's project."""
+"""`clumsies activate`, `load` and `store`: the memory of this directory's project."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from clumsies.cli import output
@@ -218,64 +217,3 @@ def _text(file: str | None) -> str:
         raise InvalidRequest(
             "invalid_request", "The text is not UTF-8; save it as UTF-8 and try again."
         ) from error
-
-
-def drafts(
-    show: Annotated[
-        str | None, typer.Argument(metavar="[DRAFT]", help="Show this draft's operations.")
-    ] = None,
-    status: Annotated[
-        str | None, typer.Option("--status", help="open, submitted, merged or discarded.")
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=500)] = 100,
-    project: ProjectOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List the project's drafts, the latest changed first, or show one."""
-    with output.failures(as_json), connected() as daemon:
-        if show is not None:
-            _show_draft(daemon.call("get_draft", {"draft_id": show}), as_json)
-            return
-        payload: dict[str, Any] = {"project_id": daemon.project(project), "limit": limit}
-        if status is not None:
-            payload["status"] = status
-        page = daemon.call("list_drafts", payload)
-        if as_json:
-            output.write_json(page)
-            return
-        if not page["drafts"]:
-            output.stderr().print("There are no drafts.")
-            return
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in ("draft", "status", "path", "changed"):
-            table.add_column(column, overflow="fold")
-        for draft in page["drafts"]:
-            table.add_row(
-                draft["draft_id"],
-                draft["status"],
-                Text(draft.get("path", "")),
-                draft["updated_at"][:19].replace("T", " "),
-            )
-        output.stdout().print(table)
-
-
-def _show_draft(detail: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        output.write_json(detail)
-        return
-    console = output.stdout()
-    draft = detail["draft"]
-    console.print(Text(f"{draft['draft_id']}  {draft['status']}  {draft.get('path', '')}"))
-    for recorded in detail["operations"]:
-        [(kind, part)] = recorded["operation"].items()
-        console.print(
-            Text(f"  {recorded['created_at'][:19].replace('T', ' ')}  {kind}", style="heading")
-        )
-        for line in _operation_lines(kind, part):
-            console.print(Text(f"      {line}"), soft_wrap=True)
-
-
-def _operation_lines(kind: str, part: dict[str, Any]) -> list[str]:
-    if kind in ("create", "update"):
-        return [part.get("path", part.get("id", "")), *part["content"]["content"].splitlines()]
-    return [part.get("new_path", part.get("id", ""))]

@@ -24,6 +24,8 @@ THEME = Theme(
         "faint": "dim",
         "warning": "yellow",
         "failure": "bold red",
+        "added": "green",
+        "removed": "red",
     }
 )
 

@@ -15,7 +15,8 @@ from typing import Generic, TypeVar
 
 import apsw
 
-from clumsies.errors import NotReady, StoreFailed
+from clumsies.errors import NotFound, NotReady, StoreFailed
+from clumsies.memory.draft_rows import read_draft
 from clumsies.memory.effective_view import (
     CacheState,
     EffectiveEntry,
@@ -29,7 +30,13 @@ from clumsies.memory.overlay import (
     Overlay,
     apply_operations,
 )
-from clumsies.memory.refs import ACTIVE, project_key, read_ref, require_project_ref
+from clumsies.memory.refs import (
+    ACTIVE,
+    organization_commit,
+    project_key,
+    read_ref,
+    require_project_ref,
+)
 from clumsies.storage.database import all_rows
 from clumsies.storage.generations import Facts, GenerationStore
 from clumsies.storage.local_database import LocalDatabase
@@ -46,6 +53,7 @@ from clumsies.types import (
 
 __all__ = [
     "CacheState",
+    "DraftStates",
     "EffectiveEntry",
     "EffectiveMemory",
     "EffectiveView",
@@ -85,6 +93,15 @@ class _KeptView:
 
     overlays: dict[_DraftKey, tuple[Overlay, EffectiveEntry | None]]
     view: EffectiveView
+
+
+@dataclass(frozen=True, slots=True)
+class DraftStates:
+    """One memory three times; None where it is not there."""
+
+    before: DraftedMemory | None
+    after: DraftedMemory | None
+    current: DraftedMemory | None
 
 
 class _Kept(Generic[_Key, _Value]):
@@ -189,6 +206,31 @@ class EffectiveMemory:
         view = self.view(project_id)
         return list(self.resources(view, [entry.resource_id for entry in view.require(names)]))
 
+    def compare(self, draft_id: str) -> DraftStates:
+        """A draft's memory at its base, as the draft leaves it, and as the Ref has it now.
+
+        Raises NotFound("not_found") and what `view` raises for a draft that cannot be applied.
+        """
+        with self._database.reader() as connection:
+            draft = read_draft(connection, draft_id)
+            if draft is None:
+                raise NotFound(
+                    "not_found", f"There is no draft {draft_id!a}; `clumsies drafts` lists them."
+                )
+            identity = DraftIdentity(
+                draft_id, draft.resource_scope, draft.target_id, draft.path, draft.base_commit_id
+            )
+            operations = [row[2] for row in draft_operations(connection, draft_id)]
+            base = self._base(connection, identity, operations)
+            overlay = apply_operations(identity, base, operations)
+            organization = organization_commit(connection, draft.project_id)
+            target = draft.target_id or (None if base is None else base.resource_id)
+            current = None
+            if organization is not None and target is not None:
+                entry = self._commit(connection, organization).entries.get(target)
+                current = None if entry is None else self._drafted(connection, entry)
+        return DraftStates(base, overlay.result, current)
+
     def cache_state(self, project_id: str) -> CacheState:
         """Whether the project's memory can be read, for people: never raises for what it finds."""
         place = self._storage.location(self._authority_of(project_id), project_id)
@@ -267,6 +309,9 @@ class EffectiveMemory:
         entry = memory.entries.get(name or "")
         if entry is None:
             return None
+        return self._drafted(connection, entry)
+
+    def _drafted(self, connection: apsw.Connection, entry: EffectiveEntry) -> DraftedMemory:
         return DraftedMemory(
             entry.resource_id,
             entry.path,

@@ -1,0 +1,254 @@
+"""`clumsies drafts`: what was stored and is not the team's yet: list, show, submit, rebase."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from clumsies.cli import output
+from clumsies.cli.connection import Connection, JsonOption, ProjectOption, connected
+from clumsies.cli.difference import print_change, print_conflicts
+from clumsies.errors import EXIT_CONFLICT, Conflict, InvalidRequest
+from clumsies.memory.text_merge import conflict_text, merge_texts
+
+SYNC_WAIT_S = 60.0
+
+DraftArgument = Annotated[str, typer.Argument(metavar="DRAFT", help="The draft's id.")]
+StatusOption = Annotated[
+    str | None, typer.Option("--status", help="open, submitted, merged or discarded.")
+]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=500)]
+MARKERS = ("<<<<<<< ", "||||||| ", ">>>>>>> ")
+
+
+def default_(
+    context: typer.Context,
+    status: StatusOption = None,
+    limit: LimitOption = 100,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What was stored and is not the team's yet. Alone it lists."""
+    if context.invoked_subcommand is None:
+        list_(status, limit, project, as_json)
+
+
+def list_(
+    status: StatusOption = None,
+    limit: LimitOption = 100,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the project's drafts, the latest changed first."""
+    with output.failures(as_json), connected() as daemon:
+        payload: dict[str, Any] = {"project_id": daemon.project(project), "limit": limit}
+        if status is not None:
+            payload["status"] = status
+        page = daemon.call("list_drafts", payload)
+        if as_json:
+            output.write_json(page)
+            return
+        if not page["drafts"]:
+            output.stderr().print("There are no drafts.")
+            return
+        output.stdout().print(_table(page["drafts"]))
+
+
+def _table(drafts: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("draft", "status", "path", "stands", "changed"):
+        table.add_column(column, overflow="fold")
+    for draft in drafts:
+        table.add_row(
+            draft["draft_id"],
+            draft["status"],
+            Text(draft.get("path") or ""),
+            _standing(draft),
+            draft["updated_at"][:19].replace("T", " "),
+        )
+    return table
+
+
+def _standing(draft: dict[str, Any]) -> Text:
+    """How the draft stands to the team's memory; nothing for one that is done."""
+    if draft["status"] in ("merged", "discarded"):
+        return Text("")
+    if draft.get("reconciliation") == "conflicts":
+        return Text("in conflict", style="warning")
+    if draft.get("freshness") == "behind":
+        same = not draft.get("has_upstream_resource_changes")
+        return Text("behind" if same else "behind, changed there too", style="warning")
+    return Text("current", style="faint")
+
+
+def show(draft: DraftArgument, as_json: JsonOption = False) -> None:
+    """Show what a draft changes, in colour, and how far its operations were sent."""
+    with output.failures(as_json), connected() as daemon:
+        detail = daemon.call("get_draft", {"draft_id": draft})
+        states = daemon.call("compare_draft", {"draft_id": draft})
+        if as_json:
+            output.write_json({**detail, "states": states})
+            return
+        console = output.stdout()
+        facts = detail["draft"]
+        head = Text(f"{facts['draft_id']}  {facts['status']}  ").append_text(_standing(facts))
+        console.print(head)
+        print_change(console, states["before"], states["after"])
+        for recorded in detail["operations"]:
+            [kind] = recorded["operation"]
+            when = recorded["created_at"][:19].replace("T", " ")
+            problem = f" ({recorded['last_error']})" if recorded.get("last_error") else ""
+            console.print(Text(f"  {when}  {kind}  {recorded['sync_status']}{problem}", "faint"))
+
+
+def submit(
+    drafts: Annotated[
+        list[str] | None, typer.Argument(metavar="[DRAFT]...", help="Default: all open ones.")
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", help="The review's title.")] = None,
+    message: Annotated[
+        str | None, typer.Option("--message", "-m", help="What reviewers should know.")
+    ] = None,
+    project: ProjectOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask for a review of drafts, as one group that is merged or not at all."""
+    with output.failures(as_json), connected() as daemon:
+        payload: dict[str, Any] = {"project_id": daemon.project(project)}
+        if drafts:
+            payload["draft_ids"] = drafts
+        if title is not None:
+            payload["title"] = title
+        if message is not None:
+            payload["description"] = message
+        answer = daemon.call("submit_drafts", payload, SYNC_WAIT_S)
+        if as_json:
+            output.write_json(answer)
+            return
+        review = answer["review"]
+        count = len(review["draft_ids"])
+        output.stdout().print(
+            f"Review {review['review_id']} asks for {count} draft{'s' if count != 1 else ''}"
+        )
+        output.stderr().print(
+            f"[faint]`clumsies review show {review['review_id']}` shows it as reviewers see it.[/]"
+        )
+
+
+def rebase(
+    draft: DraftArgument,
+    take: Annotated[
+        str | None,
+        typer.Option("--take", help="Decide conflicts for one side: `draft` or `current`."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="FILE", help="Decide for this text; `-` is stdin."),
+    ] = None,
+    markers: Annotated[
+        Path | None,
+        typer.Option("--write", metavar="FILE", help="Write both texts there, to be edited."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring a draft onto the team's memory as it is now. Conflicts are shown and left to you:
+    --write a file with both sides, edit it, and give it back with --file; or --take a side."""
+    with output.failures(as_json), connected() as daemon:
+        _check_choice(take, file)
+        answer = daemon.call("rebase_draft", {"draft_id": draft}, SYNC_WAIT_S)
+        if answer["outcome"] == "conflicts" and (take or file):
+            answer = _decide(daemon, draft, answer["candidate"], take, file)
+        if answer["outcome"] == "conflicts" and markers is not None:
+            _write_markers(answer["candidate"], markers)
+        if as_json:
+            output.write_json(answer)
+        else:
+            _print_rebase(answer, draft, markers)
+        if answer["outcome"] == "conflicts":
+            raise typer.Exit(EXIT_CONFLICT)
+
+
+def _check_choice(take: str | None, file: Path | None) -> None:
+    if take is not None and file is not None:
+        raise InvalidRequest("invalid_request", "Give --take or --file, not both.")
+    if take not in (None, "draft", "current"):
+        raise InvalidRequest("invalid_request", "--take is `draft` or `current`.")
+
+
+def _decide(
+    daemon: Connection,
+    draft: str,
+    candidate: dict[str, Any],
+    take: str | None,
+    file: Path | None,
+) -> dict[str, Any]:
+    """The rebase with the conflicts decided for a side, or for a file's text."""
+    if file is not None:
+        text = _text_of(file)
+        resolved = _state(candidate["draft_state"]) | {"exists": True, "content": text}
+        if resolved.get("path") is None:
+            resolved["path"] = _state(candidate["current_state"]).get("path")
+    else:
+        resolved = _state(candidate[f"{take}_state"])
+    payload = {
+        "draft_id": draft,
+        "candidate_id": candidate["candidate_id"],
+        "resolved": resolved,
+    }
+    return daemon.call("rebase_draft", payload, SYNC_WAIT_S)
+
+
+def _state(state: dict[str, Any]) -> dict[str, Any]:
+    """A candidate's state as a decision names it."""
+    if not state["exists"]:
+        return {"exists": False}
+    content = state["content"]
+    found: dict[str, Any] = {
+        "exists": True,
+        "path": state["resource"]["path"],
+        "content": content["content"],
+    }
+    if content.get("description") is not None:
+        found["description"] = content["description"]
+    return found
+
+
+def _text_of(file: Path) -> str:
+    text = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
+    if any(line.startswith(MARKERS) for line in text.splitlines()):
+        raise Conflict(
+            "reconciliation_required",
+            "The text still has conflict markers; decide each place and take the markers out.",
+        )
+    return text
+
+
+def _write_markers(candidate: dict[str, Any], place: Path) -> None:
+    sides = [
+        _state(candidate[f"{name}_state"]).get("content") or ""
+        for name in ("base", "current", "draft")
+    ]
+    place.write_text(conflict_text(merge_texts(*sides)), "utf-8")
+
+
+def _print_rebase(answer: dict[str, Any], draft: str, markers: Path | None) -> None:
+    console = output.stdout()
+    if answer["outcome"] == "current":
+        console.print(f"{draft} is current; there is nothing to do.")
+        return
+    if answer["outcome"] == "rebased":
+        console.print(f"Rebased {draft}")
+        if answer["review_reopened"]:
+            output.stderr().print("[faint]Its review has to be approved again.[/]")
+        return
+    console.print(f"{draft} and the team's memory changed the same places:")
+    print_conflicts(console, answer["candidate"])
+    where = f"Edit {markers}, then `--file {markers}`" if markers else "Decide with --write FILE"
+    output.stderr().print(
+        f"[faint]Nothing was changed. {where}; or --take draft, or --take current.[/]"
+    )
