@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import httpx
@@ -49,7 +49,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _HEADER_NAME = re.compile(r"[a-z0-9-]{1,64}")
 _TOKEN_PATH = api_path("auth", "token")
 
-Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 T = TypeVar("T")
 
 
@@ -113,22 +113,22 @@ class RemoteClient:
         if self._transport is not None:
             self._transport.close()
 
-    def call(self, method: Method, path: str, answer_type: type[T], **request: Any) -> T:
+    def call(self, method: str, path: str, answer: type[T], **request: Any) -> T:
         """The value of the answer to `request` (its arguments); `NoneType` for an answer without.
 
         Raises the error that an answer of failure stands for (`answers.error_of`).
         """
-        return self.exchange(method, path, answer_type, **request)[0]
+        return self.exchange(method, path, answer, **request)[0]
 
     def exchange(
-        self, method: Method, path: str, answer_type: type[T], **request: Any
+        self, method: str, path: str, answer: type[T], **request: Any
     ) -> tuple[T, Response]:
         """As `call`, beside the answer itself: its status and headers."""
         response = self.request(method, path, **request)
         try:
             if not response.ok:
                 raise error_of(response, self._wall_clock())
-            return decode(response, answer_type), response
+            return decode(response, answer), response
         except ClumsiesError as error:
             if response.ok:
                 self._failed(error, "decode", method, path)
@@ -136,7 +136,7 @@ class RemoteClient:
 
     def request(
         self,
-        method: Method,
+        method: str,
         path: str,
         *,
         query: Mapping[str, str | int | None] | None = None,
@@ -160,6 +160,10 @@ class RemoteClient:
         query_text = urlencode({k: v for k, v in (query or {}).items() if v is not None})
         target = f"{path}?{query_text}" if query_text else path
         check_path(target)
+        if method not in METHODS:
+            raise InvalidRequest(
+                "invalid_request", "The method must be GET, POST, PUT, PATCH or DELETE."
+            )
         message = _Message(
             method,
             target,
@@ -338,7 +342,7 @@ class RemoteClient:
 class _Message(NamedTuple):
     """A request without its signature, so that it can be sent again with another one."""
 
-    method: Method
+    method: str
     target: str
     headers: Mapping[str, str]
     body: bytes | None
