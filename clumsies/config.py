@@ -363,3 +363,49 @@ def _home(env: Mapping[str, str]) -> Path:
     import pwd
 
     return Path(pwd.getpwuid(os.getuid()).pw_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What a Server is told by its environment; everything may be absent.
+
+    `public_origin` is where clients reach it, like `https://memory.example.com`. A redirect URI of
+    a loopback address without a port stands for any port. `oidc_allowed_domains` empty means any.
+    """
+
+    database_url: str | None = None
+    public_origin: str | None = None
+    oidc_issuer: str | None = None
+    oidc_client_id: str | None = None
+    oidc_client_secret: str | None = field(default=None, repr=False)
+    oidc_allowed_domains: tuple[str, ...] = ()
+    client_redirect_uris: tuple[str, ...] = ("http://127.0.0.1/callback",)
+    cors_origins: tuple[str, ...] = ()
+
+
+def server_settings(environ: Mapping[str, str] | None = None) -> ServerSettings:
+    """The settings of `clumsies server`: `CLUMSIES_DATABASE_URL`, `CLUMSIES_PUBLIC_ORIGIN`,
+    `CLUMSIES_OIDC_*`, `CLUMSIES_CLIENT_REDIRECT_URIS` and `CLUMSIES_CORS_ORIGINS`.
+
+    Lists are separated by commas or spaces.
+    """
+    env = os.environ if environ is None else environ
+
+    def text(name: str) -> str | None:
+        return env.get(f"CLUMSIES_{name}", "").strip() or None
+
+    def listed(name: str) -> tuple[str, ...]:
+        return tuple(env.get(f"CLUMSIES_{name}", "").replace(",", " ").split())
+
+    origin = text("PUBLIC_ORIGIN")
+    return ServerSettings(
+        database_url=text("DATABASE_URL"),
+        public_origin=origin.rstrip("/") if origin else None,
+        oidc_issuer=text("OIDC_ISSUER"),
+        oidc_client_id=text("OIDC_CLIENT_ID"),
+        oidc_client_secret=text("OIDC_CLIENT_SECRET"),
+        oidc_allowed_domains=tuple(name.lower() for name in listed("OIDC_ALLOWED_DOMAINS")),
+        client_redirect_uris=listed("CLIENT_REDIRECT_URIS")
+        or ServerSettings().client_redirect_uris,
+        cors_origins=listed("CORS_ORIGINS"),
+    )

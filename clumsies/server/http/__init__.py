@@ -1,0 +1,1 @@
+"""The Server's HTTP interface: thin routes over the functions of `clumsies.server`."""

@@ -1,0 +1,62 @@
+"""The ASGI application. It needs no lifespan, no environment and no server to run under."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, cast
+
+from litestar import Litestar
+from litestar.config.compression import CompressionConfig
+from litestar.config.cors import CORSConfig
+from litestar.datastructures import State
+
+from clumsies.api.common import MAX_BODY_BYTES, REQUEST_ID_HEADER
+from clumsies.server.context import ServerContext
+from clumsies.server.http.bodies import StrictRequest
+from clumsies.server.http.dependencies import DEPENDENCIES
+from clumsies.server.http.errors import HANDLERS
+from clumsies.server.http.openapi import document_route
+from clumsies.server.http.request_ids import AsgiApp, RequestIds
+
+ROUTE_MODULES = (
+    "health_routes",
+    "auth_routes",
+    "identity_routes",
+    "setup_routes",
+    "admin_routes",
+    "memory_routes",
+    "project_routes",
+    "commit_routes",
+    "draft_routes",
+    "review_routes",
+)
+"""Modules beside this one; each has `ROUTES`."""
+_COMPRESSED_FROM_BYTES = 1_024
+_EXPOSED = ["etag", "location", REQUEST_ID_HEADER]
+
+
+def routes() -> list[Any]:
+    """Every route handler, in the order of ROUTE_MODULES."""
+    package = __name__.rpartition(".")[0]
+    names = [f"{package}.{name}" for name in ROUTE_MODULES]
+    return [route for name in names if find_spec(name) for route in import_module(name).ROUTES]
+
+
+def make_app(context: ServerContext) -> AsgiApp:
+    """The application over `context`."""
+    handlers = routes()
+    origins = context.settings.cors_origins
+    app = Litestar(
+        route_handlers=[*handlers, document_route(handlers)],
+        dependencies=DEPENDENCIES,
+        exception_handlers=HANDLERS,
+        state=State({"context": context}),
+        request_class=StrictRequest,
+        request_max_body_size=MAX_BODY_BYTES,
+        compression_config=CompressionConfig("gzip", minimum_size=_COMPRESSED_FROM_BYTES),
+        cors_config=CORSConfig(list(origins), expose_headers=_EXPOSED) if origins else None,
+        openapi_config=None,
+        logging_config=None,
+    )
+    return RequestIds(cast(AsgiApp, app), context.log)

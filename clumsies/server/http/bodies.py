@@ -1,0 +1,56 @@
+"""Bodies are read as strictly as their messages say: `"5"` is no integer, a wrong field is named.
+
+The framework's own way converts between types where it can, so that what is accepted would not be
+what the OpenAPI document promises.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from litestar import Request
+
+from clumsies.errors import InvalidRequest
+
+_PLACE = re.compile(r" - at `\$\.?(.*)`\Z", re.S)
+_UNKNOWN = re.compile(r"unknown field `(.*)`", re.S)
+_MISSING = re.compile(r"missing required field `(.*)`", re.S)
+
+
+class StrictRequest(Request[Any, Any, Any]):
+    """A request whose JSON is the handler's message, or an InvalidRequest."""
+
+    async def json(self) -> Any:
+        """The body as the type of the handler's `data`."""
+        field = self.route_handler.parsed_data_field
+        kind = Any if field is None else field.annotation
+        return decoded(await self.body(), kind)
+
+
+def decoded(body: bytes, kind: Any) -> Any:
+    """`body` as a `kind`; raises InvalidRequest("invalid_json") or ("invalid_request")."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise _misfit(str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(
+            "invalid_json", "The body is not JSON in UTF-8; send a JSON object."
+        ) from error
+
+
+def _misfit(said: str) -> InvalidRequest:
+    place = _PLACE.search(said)
+    what = _PLACE.sub("", said)
+    field = place[1] if place else ""
+    for named in (_UNKNOWN, _MISSING):
+        found = named.search(what)
+        if found:
+            field = f"{field}.{found[1]}" if field else found[1]
+    return InvalidRequest(
+        "invalid_request",
+        f"`{field or 'body'}` cannot be used: {what}.",
+        {"field": field, "source": "body"},
+    )
