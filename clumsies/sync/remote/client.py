@@ -189,6 +189,13 @@ class RemoteClient:
             return response
         return self._send(message, self._renewed(held).session)
 
+    def revoke(self, session: Session) -> None:
+        """Have the Server end a session that was never used here; raises what `call` raises."""
+        message = _message("DELETE", api_path("auth", "session"), None)
+        response = self._send(message, session)
+        if not response.ok:
+            raise error_of(response, self._wall_clock())
+
     def _renewed(self, held: Held) -> Held:
         """The session with newer tokens than `held`: another thread's, or fetched by one for all.
 
@@ -217,15 +224,7 @@ class RemoteClient:
     def _renew(self, held: Held) -> Held:
         assert held.session is not None
         body = TokenRequest(grant_type="refresh_token", refresh_token=held.session.refresh_token)
-        message = _Message(
-            "POST",
-            _TOKEN_PATH,
-            _checked_headers({}, True),
-            msgspec.json.encode(body),
-            _checked_id(None),
-            MAX_BODY_BYTES,
-        )
-        response = self._send(message, None)
+        response = self._send(_message("POST", _TOKEN_PATH, body), None)
         # A refusal by something in between (a sign-in page of a network) costs nobody the session.
         if response.status in (400, 401, 403) and has_envelope(response):
             self.sessions.forget(held)
@@ -348,6 +347,13 @@ class _Message(NamedTuple):
     body: bytes | None
     request_id: str
     max_bytes: int
+
+
+def _message(method: str, path: str, json: object) -> _Message:
+    """A request of the client's own."""
+    body = None if json is None else msgspec.json.encode(json)
+    headers = _checked_headers({}, body is not None)
+    return _Message(method, path, headers, body, _checked_id(None), MAX_BODY_BYTES)
 
 
 def _checked_token(token: str) -> str:
