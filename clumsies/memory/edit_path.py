@@ -17,26 +17,36 @@ from math import isqrt
 from typing import NamedTuple
 
 _BASE_STEPS = 2_000_000
-"""Enough for some 1,400 inserted and deleted elements that stand elsewhere on the other side."""
-_STEPS_PER_ELEMENT = 8
+"""Enough for some 1,200 inserted and deleted elements that stand elsewhere on the other side."""
+_ELEMENTS_A_STEP_MORE = 2
 _SHARE = 4
 """One search may take this part of the effort that is left, so that none takes it all."""
 _LONGEST_STRIDE = 4_096
 _ELEMENTS_A_STEP = 64
 """Of a run that is compared as a slice, how many cost what one step of the search costs."""
+_COUNTED_A_STEP = 8
+"""Likewise of the elements that are counted for anchors."""
 _FAR = 1 << 62
 
 
 class Effort:
-    """Steps that one comparison may take: `spent` counts on, `allowed` stands."""
+    """Steps that one comparison may take: `spent` counts on, `allowed` stands.
+
+    A step is about what Python does in half a microsecond. A quarter is kept for what follows the
+    search.
+    """
 
     def __init__(self, elements: int):
-        self.allowed = _BASE_STEPS + _STEPS_PER_ELEMENT * elements
+        self.allowed = _BASE_STEPS + elements // _ELEMENTS_A_STEP_MORE
         self.spent = 0
 
     @property
     def left(self) -> int:
         return self.allowed - self.spent
+
+    @property
+    def left_to_search(self) -> int:
+        return max(self.left - self.allowed // 4, 0)
 
 
 class Box(NamedTuple):
@@ -137,7 +147,7 @@ class _Search:
     def __init__(self, old: Sequence[int], new: Sequence[int], box: Box, effort: Effort):
         self._old, self._new, self._box, self._effort = old, new, box, effort
         size = box.old_end - box.old_start + box.new_end - box.new_start
-        self._rounds = min(isqrt(max(effort.left, 0) // _SHARE), (size + 1) // 2)
+        self._rounds = min(isqrt(effort.left_to_search // _SHARE), (size + 1) // 2)
         self._first = box.old_start - box.new_start
         self._last = box.old_end - box.new_end
         self._lowest = box.old_start - box.new_end
@@ -160,7 +170,7 @@ class _Search:
             point = self._forward(edits, odd) or self._backward(edits, not odd)
             if point is not None:
                 return point
-            if self._effort.left <= 0:
+            if not self._effort.left_to_search:
                 return None
         return None
 
@@ -222,8 +232,9 @@ class _Search:
 
 def _between_anchors(old: Sequence[int], new: Sequence[int], box: Box, effort: Effort) -> list[Box]:
     """What lies between the elements that stand once on both sides of the box, in order."""
-    cost = box.old_end - box.old_start + box.new_end - box.new_start
-    if cost > effort.left:
+    elements = box.old_end - box.old_start + box.new_end - box.new_start
+    cost = elements // _COUNTED_A_STEP + 1
+    if cost > effort.left_to_search:
         return []
     effort.spent += cost
     old_places, new_places = _single(old, box[:2]), _single(new, box[2:])
