@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
 
-from litestar import Litestar
+from litestar import Litestar, Router
 from litestar.config.compression import CompressionConfig
 from litestar.config.cors import CORSConfig
 from litestar.datastructures import State
@@ -48,7 +48,8 @@ def make_app(context: ServerContext) -> AsgiApp:
     handlers = routes()
     origins = context.settings.cors_origins
     app = Litestar(
-        route_handlers=[*handlers, document_route(handlers)],
+        # By a router, as handlers that share a path are otherwise wrapped for a thread twice.
+        route_handlers=[Router("/", route_handlers=[*handlers, document_route(handlers)])],
         dependencies=DEPENDENCIES,
         exception_handlers=HANDLERS,
         state=State({"context": context}),
