@@ -67,11 +67,12 @@ def retryable(error: BaseException) -> bool:
         return False
     status = error.details.get("status")
     if isinstance(status, int):
-        return _retryable_status(status) or error.details.get("reason") in _TRANSIENT
+        return retryable_status(status) or error.details.get("reason") in _TRANSIENT
     return error.code == "server_request_failed" and error.details.get("reason") in _TRANSIENT
 
 
-def _retryable_status(status: int) -> bool:
+def retryable_status(status: int) -> bool:
+    """Whether an answer of that status says that the same request may succeed later."""
     return status in (408, 429) or status >= 500
 
 
