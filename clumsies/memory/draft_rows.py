@@ -104,6 +104,16 @@ def read_draft(connection: apsw.Connection, draft_id: str) -> Draft | None:
     return None if row is None else _draft(row)
 
 
+def find_server_draft(connection: apsw.Connection, server_draft_id: str) -> Draft | None:
+    """The draft that the Server knows by this id, whatever its state."""
+    row = first_row(
+        connection,
+        f"SELECT {_COLUMNS} FROM local_drafts WHERE server_draft_id = ?",
+        (server_draft_id,),
+    )
+    return None if row is None else _draft(row)
+
+
 def find_active_draft(
     connection: apsw.Connection, project_id: str, name: str, scope: str = "org"
 ) -> Draft | None:

@@ -16,7 +16,7 @@ from typing import Literal
 import apsw
 import msgspec
 
-from clumsies.errors import Conflict, InvalidRequest, NotFound
+from clumsies.errors import Conflict, InvalidRequest, NotFound, NotReady
 from clumsies.memory.draft_rows import Draft, find_active_draft, read_draft
 from clumsies.memory.effective import EffectiveMemory, draft_operations
 from clumsies.memory.effective_view import EffectiveEntry, EffectiveView
@@ -174,6 +174,7 @@ class DraftStore:
             name = entry.draft_id or entry.resource_id
             found = find_active_draft(moment.connection, request.project_id, name)
             if found is None:
+                self._check_shown(moment, entry)
                 return self._new_draft(moment, entry.resource_id, entry.path)
             draft = found
         base = request.base_commit_id
@@ -185,6 +186,21 @@ class DraftStore:
                 {"draft_id": draft.draft_id, "base_commit_id": draft.base_commit_id},
             )
         return draft
+
+    def _check_shown(self, moment: _Moment, entry: EffectiveEntry) -> None:
+        """Raise NotReady where the draft would begin with another state of the memory than the
+        one that is shown: its text would take back what the team changed in between."""
+        if moment.request.base_commit_id is not None:
+            return
+        project_id = moment.request.project_id
+        installed = organization_commit(moment.connection, project_id)
+        if not self._effective.shows_base(moment.connection, entry, installed):
+            raise NotReady(
+                "project_ref_not_synced",
+                f"The project's memory is older than the team's, which has another state of "
+                f"{entry.resource_id}; run `clumsies sync`, load it again and store then.",
+                {"project_id": project_id, "id": entry.resource_id},
+            )
 
     def _new_draft(self, moment: _Moment, target_id: str | None, path: str) -> Draft:
         connection, request = moment.connection, moment.request

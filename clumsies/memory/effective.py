@@ -80,10 +80,12 @@ class _CommitMemory:
 
 @dataclass(frozen=True, slots=True)
 class _DraftKey:
-    """Equal while a draft's overlay is the same: ids of operations are never used twice."""
+    """Equal while a draft's overlay is the same: whatever is stored, moved or comes from the
+    Server stands in new rows, and neither rows nor ids of operations are used twice."""
 
     draft: DraftIdentity
     count: int
+    last_rowid: int
     last_operation_id: str
 
 
@@ -177,6 +179,18 @@ class EffectiveMemory:
         view = EffectiveView(project_id, commit_id, entries)
         self._views.put(project_id, _KeptView(overlays, view))
         return view
+
+    def shows_base(
+        self, connection: apsw.Connection, entry: EffectiveEntry, commit_id: str | None
+    ) -> bool:
+        """Whether an installed memory stands in a commit as the view shows it."""
+        if commit_id is None:
+            return True
+        found = self._commit(connection, commit_id).entries.get(entry.resource_id)
+        return found is not None and (
+            (found.path, found.content_hash, found.description)
+            == (entry.path, entry.content_hash, entry.description)
+        )
 
     def content_in(self, connection: apsw.Connection, entry: EffectiveEntry) -> str:
         """A memory's text; raises StoreFailed("object_corrupt") where it is not what it was."""
@@ -342,12 +356,16 @@ def _draft_keys(connection: apsw.Connection, project_id: str) -> tuple[_DraftKey
         connection,
         "SELECT draft_id, resource_scope, target_id, path, base_commit_id, "
         "(SELECT count(*) FROM local_draft_operations o WHERE o.draft_id = d.draft_id), "
+        "(SELECT max(operation_rowid) FROM local_draft_operations o "
+        "WHERE o.draft_id = d.draft_id), "
         "(SELECT local_operation_id FROM local_draft_operations o WHERE o.draft_id = d.draft_id "
         "ORDER BY operation_rowid DESC LIMIT 1) "
         f"FROM local_drafts d WHERE project_id = ? AND {ACTIVE} ORDER BY created_at, draft_id",
         (project_id,),
     )
-    return tuple(_DraftKey(DraftIdentity(*row[:5]), row[5], row[6] or "") for row in rows)
+    return tuple(
+        _DraftKey(DraftIdentity(*row[:5]), row[5], row[6] or 0, row[7] or "") for row in rows
+    )
 
 
 def _entry(entry: TreeEntry, hashes: Mapping[str, ContentHash], commit_id: str) -> EffectiveEntry:

@@ -221,8 +221,15 @@ CREATE TABLE server_response_cache(
 CREATE INDEX server_response_cache_oldest ON server_response_cache(updated_at);
 """
 
+_DRAFTS_OF_A_SERVER = """
+ALTER TABLE local_drafts ADD COLUMN server_status TEXT
+  CHECK (server_status IN ('open', 'submitted', 'merged', 'discarded'));
+ALTER TABLE local_drafts ADD COLUMN merged_resource_id TEXT;
+"""
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, _FIRST),
     Migration(2, _HISTORY),
     Migration(3, _SERVER),
+    Migration(4, _DRAFTS_OF_A_SERVER),
 )

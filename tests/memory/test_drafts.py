@@ -97,12 +97,12 @@ def test_golden_rows(filled: LocalMemory) -> None:
     base = draft[4]
     assert draft == (
         "draft_1", "proj_1", None, 0, base, base, "current", 0, "unknown", None, "org", "memory",
-        None, "n.md", "open", draft[-2], draft[-2],
+        None, "n.md", "open", draft[15], draft[15], None, None,
     )  # fmt: skip
     assert operation == (
         1, "op_1", "draft_1", None, "memory",
         '{"create":{"path":"n.md","content":{"content":"new","description":"why"}}}',
-        "mcp_store", "queued", None, draft[-2], draft[-2],
+        "mcp_store", "queued", None, draft[15], draft[15],
     )  # fmt: skip
 
 

@@ -1,0 +1,190 @@
+"""Machines of one person beside a whole Server: each home has its own database and files.
+
+`ann` works in the project alpha of the organisation acme; `owner` merges. The Server is the real
+application over SQLite, in this process, behind a script of faults.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+from clumsies.memory.draft_rows import DraftDetail as LocalDraft
+from clumsies.memory.draft_rows import get_draft, list_drafts
+from clumsies.memory.drafts import DraftStore, StoreReceipt
+from clumsies.memory.effective import EffectiveMemory
+from clumsies.memory.operations import StoreOperation, StoreRequest
+from clumsies.memory.projects import ProjectDirectory
+from clumsies.server.acting import Acting
+from clumsies.server.context import ServerContext, random_id
+from clumsies.server.database import Database, sqlite_url
+from clumsies.server.http.app import make_app
+from clumsies.server.migrations import migrate
+from clumsies.server.publication import ResourceChange
+from clumsies.storage.database import all_rows
+from clumsies.storage.local_database import LocalDatabase
+from clumsies.storage.project_storage import ProjectStorage
+from clumsies.sync.accounts import Account
+from clumsies.sync.remote import Patience, RemoteClient
+from clumsies.sync.reviews import Reviews
+from clumsies.sync.sessions import FixedSession
+from clumsies.sync.synchroniser import Synchroniser
+from tests.server.conftest import NamedBearers
+from tests.server.memories import check_everything, paths, publish, put, ref_at
+from tests.server.world import World, make_world
+from tests.sync.fault_server import AsgiAnswers, FaultTransport
+
+SERVER_URL = "https://memory.example"
+PROJECT = "proj_alpha"
+ORG = "org_acme"
+START_NS = 1_780_000_000_000_000_000
+
+
+class Clock:
+    """Every reading is a millisecond after the one before, whoever reads."""
+
+    def __init__(self) -> None:
+        self._readings = itertools.count(START_NS, 1_000_000)
+
+    def __call__(self) -> int:
+        return next(self._readings)
+
+
+class TestServer:
+    """The authority, and what people do there without a daemon."""
+
+    __test__ = False
+
+    def __init__(self, directory: Path, clock: Clock):
+        self.clock = clock
+        self.database = Database(sqlite_url(directory / "server.db"))
+        migrate(self.database)
+        self.world: World = make_world(self.database)
+        context = ServerContext(self.database, NamedBearers(self.world), clock_ns=clock)
+        self.app = make_app(context)
+        self.answers = AsgiAnswers(self.app)
+
+    def client(self, user: str, transport: FaultTransport | None = None) -> RemoteClient:
+        return RemoteClient(
+            FixedSession(SERVER_URL, user),
+            transport=transport or FaultTransport(self.answers),
+            patience=Patience(2.0, 10.0),
+        )
+
+    def acting(self, user: str = "owner") -> Acting:
+        return Acting(self.database, self.world.principal(user), self.clock, random_id, "req_test")
+
+    def publish(self, *changes: ResourceChange) -> None:
+        """Change the team's memory past every review."""
+        publish(self.acting(), *changes, carrying=PROJECT)
+
+    def publish_texts(self, **texts: str) -> None:
+        """`publish_texts(a="text")` publishes `a.md` as `mem_a_md`."""
+        self.publish(*(put(f"{name}.md", text) for name, text in texts.items()))
+
+    @property
+    def memory(self) -> dict[str, str]:
+        return paths(self.database, ref_at(self.database, f"org:{ORG}").commit_id)
+
+    def submit(self, *server_draft_ids: str) -> str:
+        """A review of these drafts; its id."""
+        with self.client("ann") as client:
+            return Reviews(client).submit(list(server_draft_ids), None, None).review_id
+
+    def merge(self, review_id: str) -> None:
+        with self.client("owner") as client:
+            Reviews(client).merge(review_id)
+
+    def close(self) -> None:
+        check_everything(self.database)
+        self.answers.close()
+        self.database.close()
+
+
+class Home:
+    """One machine of `ann`."""
+
+    def __init__(self, directory: Path, server: TestServer, *, bound: bool = True):
+        self.directory = directory
+        self.server = server
+        self.transport = FaultTransport(server.answers)
+        self.script = self.transport.script
+        self.changes = 0
+        self._open()
+        if bound:
+            self.bind()
+
+    def _open(self) -> None:
+        clock: Callable[[], int] = self.server.clock
+        self.database = LocalDatabase(self.directory / "data", clock_ns=clock)
+        self.storage = ProjectStorage(self.directory / "cache")
+        authority_of = ProjectDirectory(self.database).authority_of
+        self.effective = EffectiveMemory(self.database, self.storage, authority_of)
+        self.drafts = DraftStore(self.database, self.effective, clock_ns=clock)
+        self.client = self.server.client("ann", self.transport)
+        self.account = Account(SERVER_URL, self.client)
+        self.sync = Synchroniser(
+            self.database, self.storage, clock_ns=clock, changed=self._note_change
+        )
+        self.sync.set_accounts([self.account])
+
+    def _note_change(self) -> None:
+        self.changes += 1
+
+    def bind(self) -> None:
+        """Have a directory here that belongs to alpha."""
+        with self.database.writer() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO project_bindings VALUES (?, '/w', ?, 1, 'x', 'x')",
+                (SERVER_URL, PROJECT),
+            )
+
+    def store(self, op: StoreOperation, draft_id: str | None = None) -> StoreReceipt:
+        return self.drafts.store_draft_operation(
+            StoreRequest(project_id=PROJECT, op=op, source="cli", draft_id=draft_id)
+        )
+
+    def run(self) -> None:
+        """A cycle that must succeed."""
+        self.sync.run_once()
+
+    def contents(self) -> dict[str, str]:
+        """Path to text of everything in Effective Memory."""
+        view = self.effective.view(PROJECT)
+        found = list(self.effective.resources(view))
+        assert len({resource.path for resource in found}) == len(found)
+        return {resource.path: resource.content for resource in found}
+
+    def id_of(self, path: str) -> str:
+        [found] = self.effective.load(PROJECT, [path])
+        return found.resource_id
+
+    def draft(self, draft_id: str) -> LocalDraft:
+        return get_draft(self.database, draft_id)
+
+    def all_drafts(self) -> list[LocalDraft]:
+        found = list_drafts(self.database).drafts
+        return [self.draft(draft.draft_id) for draft in reversed(found)]
+
+    def server_id(self, draft_id: str) -> str:
+        found = self.draft(draft_id).draft.server_draft_id
+        assert found is not None
+        return found
+
+    def statuses(self, draft_id: str) -> list[str]:
+        return [operation.sync_status for operation in self.draft(draft_id).operations]
+
+    def rows(self, sql: str, *bindings: str) -> list[tuple[object, ...]]:
+        with self.database.reader() as connection:
+            return all_rows(connection, sql, bindings)
+
+    def restart(self) -> None:
+        """End the process and begin another one over the same files."""
+        self.close()
+        self._open()
+
+    def close(self) -> None:
+        self.sync.stop()
+        self.client.close()
+        self.database.close()
