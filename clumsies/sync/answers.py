@@ -42,7 +42,9 @@ _SERVER_CODES = frozenset(
     }
 )
 """Codes that a Server may use: no answer can claim that this machine's files are damaged."""
-_TRANSIENT = frozenset({"unreachable", "timeout", "connection_lost", "not_the_server", "closed"})
+_TRANSIENT = frozenset(
+    {"unreachable", "untrusted", "timeout", "connection_lost", "not_the_server", "closed"}
+)
 """`details["reason"]` of a request that the Server did not answer, or not so that it was heard."""
 
 T = TypeVar("T")

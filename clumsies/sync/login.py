@@ -34,7 +34,7 @@ _CONNECTION_TIMEOUT_S = 5.0
 _MAX_CONNECTIONS = 16
 _MAX_QUERY = 8 * 1024
 _CODE = re.compile(r"[\x21-\x7e]{1,4096}")
-_REASON = re.compile(r"[a-z_]{1,64}")
+_MAX_WORDS = 500
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>clumsies</title>
 <style>body{{font:16px/1.5 system-ui,sans-serif;margin:15vh auto;max-width:30em;padding:0 1em;
@@ -169,16 +169,21 @@ class _Listener(ThreadingHTTPServer):
 
 def _outcome(query: dict[str, list[str]]) -> str | Refused | None:
     if "error" in query:
-        reason = query["error"][0]
-        told = reason if _REASON.fullmatch(reason) else "no reason given"
-        return Refused(
-            "unauthorized",
-            f"The sign-in was refused ({told}); ask whoever runs the Server whether you are a "
-            "member, and run `clumsies login` again.",
-            {"reason": told},
-        )
+        return _refusal(query["error"][0], query.get("error_description", [""])[0])
     codes = query.get("code", [])
     return codes[0] if len(codes) == 1 and _CODE.fullmatch(codes[0]) else None
+
+
+def _refusal(reason: str, words: str) -> Refused:
+    """The Server's refusal in its own words, as far as they can be printed.
+
+    Whoever says them knows the state: the Server, or a provider that it sent the browser to.
+    """
+    printed = "".join(c if c.isprintable() else " " for c in words[:_MAX_WORDS]).strip()
+    return Refused(
+        reason if reason in Refused.codes else "unauthorized",
+        f"The sign-in was refused: {printed or 'no reason was given; try again.'}",
+    )
 
 
 class _Callback(BaseHTTPRequestHandler):

@@ -16,6 +16,7 @@ import gzip
 import json
 import os
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
@@ -381,17 +382,20 @@ class _Handler(BaseHTTPRequestHandler):
 class FaultServer(ThreadingHTTPServer):
     """The application behind faults, on a port of 127.0.0.1; use it as a context.
 
-    `stalled` is set when a stall began, `release` ends every stall.
+    `stalled` is set when a stall began, `release` ends every stall; `connections` are open now.
+    With `tls` it speaks that; the name in its certificate has to be 127.0.0.1's.
     """
 
     daemon_threads = True
     request_queue_size = MAX_THREADS
 
-    def __init__(self, answer: Answer):
+    def __init__(self, answer: Answer, tls: ssl.SSLContext | None = None):
         super().__init__(("127.0.0.1", 0), _Handler)
+        self._tls = tls
         self.answer = answer
         self.script = Script()
         self.plan = self.script.plan
+        self.connections = 0
         self.stalled = threading.Event()
         self.release = threading.Event()
         self.unexpected: list[BaseException] = []
@@ -411,7 +415,11 @@ class FaultServer(ThreadingHTTPServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         with self._slots:
-            super().process_request_thread(request, client_address)
+            self.connections += 1
+            try:
+                super().process_request_thread(request, client_address)
+            finally:
+                self.connections -= 1
 
     def handle_error(self, request: object, client_address: object) -> None:
         import sys
@@ -421,9 +429,17 @@ class FaultServer(ThreadingHTTPServer):
         if error is not None and not isinstance(error, OSError | ValueError):
             self.unexpected.append(error)
 
+    def get_request(self) -> tuple[Any, Any]:
+        connection, address = super().get_request()
+        if self._tls is not None:
+            connection = self._tls.wrap_socket(
+                connection, server_side=True, do_handshake_on_connect=False
+            )
+        return connection, address
+
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{int(self.server_address[1])}"
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{int(self.server_address[1])}"
 
 
 class FaultTransport(httpx.BaseTransport):

@@ -194,20 +194,35 @@ def test_connections_that_say_nothing_are_in_nobodys_way(attempt: BrowserSignIn)
     assert attempt.wait(10).code == "x"
 
 
-def test_a_refusal_is_told_without_what_the_address_said(attempt: BrowserSignIn) -> None:
-    query = {"state": state_of(attempt), "error": "access_denied", "error_description": "<b>s3cret"}
+def test_a_refusal_is_told_in_the_servers_words(attempt: BrowserSignIn) -> None:
+    words = "Nobody invited your address; ask an owner or admin to."
+    query = {"state": state_of(attempt), "error": "forbidden", "error_description": words}
     code, _, page = visit(callback(attempt, **query))
     assert code == 200
-    assert "s3cret" not in page
-    with pytest.raises(Refused, match="access_denied") as caught:
+    assert "invited" not in page
+    with pytest.raises(Refused, match=words) as caught:
         attempt.wait(10)
-    assert "s3cret" not in caught.value.message
+    assert caught.value.code == "forbidden"
 
 
-def test_an_odd_reason_is_not_repeated(attempt: BrowserSignIn) -> None:
-    visit(callback(attempt, state=state_of(attempt), error="\x1b[2J<script>"))
-    with pytest.raises(Refused, match="no reason given"):
+@pytest.mark.parametrize(
+    ("error", "words", "told"),
+    [
+        ("access_denied", "\x1b[2Ja\nb", " [2Ja b"),
+        ("local_db_error", "", "no reason was given"),
+        ("\x1b<script>", "x" * 5_000, "x" * 500),
+    ],
+)
+def test_odd_refusals_are_made_fit_to_print(
+    attempt: BrowserSignIn, error: str, words: str, told: str
+) -> None:
+    visit(callback(attempt, state=state_of(attempt), error=error, error_description=words))
+    with pytest.raises(Refused) as caught:
         attempt.wait(10)
+    assert caught.value.code == "unauthorized"
+    assert told in caught.value.message
+    assert len(caught.value.message) < 600
+    assert caught.value.message.isprintable()
 
 
 def test_nobody_came(attempt: BrowserSignIn) -> None:

@@ -38,7 +38,7 @@ from clumsies.sync.answers import (
     request_failed,
 )
 from clumsies.sync.credentials import Session
-from clumsies.sync.remote.lanes import Lane, closed, open_lane
+from clumsies.sync.remote.lanes import KEEP_ALIVE_S, Lane, closed, open_lane
 from clumsies.sync.sessions import Held, SessionSource, superseded
 
 CONNECT_TIMEOUT_S = 5.0
@@ -294,15 +294,26 @@ class RemoteClient:
             try:
                 yield lane
             finally:
-                with self._mutex:
-                    self._busy.discard(lane)
-                    kept = not self._closed
-                    if kept:
-                        self._idle.append(lane)
-                if not kept:
-                    lane.client.close()
+                for each in self._returned(lane):
+                    each.client.close()
         finally:
             self._free.release()
+
+    def _returned(self, lane: Lane) -> list[Lane]:
+        """The lanes to be closed now that this one is idle: those that nobody used for a while.
+
+        The last one used is taken first, so the others' connections would stay, half closed.
+        """
+        lane.used_at = self._clock()
+        with self._mutex:
+            self._busy.discard(lane)
+            if self._closed:
+                return [lane]
+            old: list[Lane] = []
+            if self._transport is None:  # Else all lanes share it, and closing one would close it.
+                old = [each for each in self._idle if lane.used_at - each.used_at > KEEP_ALIVE_S]
+            self._idle = [each for each in self._idle if each not in old] + [lane]
+            return old
 
     def _new_lane(self) -> Lane:
         return open_lane(self._transport, use_proxies=not self._on_this_machine)

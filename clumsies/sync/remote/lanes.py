@@ -26,6 +26,7 @@ class Lane:
 
     def __init__(self, client: httpx.Client):
         self.client = client
+        self.used_at = 0.0
         self._mutex = threading.Lock()
         self._stream: Any = None
         self._turn = 0
@@ -133,7 +134,7 @@ def open_lane(transport: httpx.BaseTransport | None, *, use_proxies: bool) -> La
     try:
         client = httpx.Client(
             transport=transport,
-            verify=_certificates(),
+            verify=certificates(),
             trust_env=use_proxies,
             follow_redirects=False,
             cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
@@ -154,7 +155,7 @@ def open_lane(transport: httpx.BaseTransport | None, *, use_proxies: bool) -> La
 
 
 @cache
-def _certificates() -> ssl.SSLContext:
+def certificates() -> ssl.SSLContext:
     """The platform's trusted certificates, read once: there is one client for each lane."""
     return httpx.create_ssl_context()
 
