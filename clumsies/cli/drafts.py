@@ -16,7 +16,7 @@ from clumsies.cli.difference import print_change, print_conflicts
 from clumsies.errors import EXIT_CONFLICT, Conflict, InvalidRequest
 from clumsies.memory.text_merge import conflict_text, merge_texts
 
-SYNC_WAIT_S = 60.0
+SYNC_WAIT_S = 120.0
 
 DraftArgument = Annotated[str, typer.Argument(metavar="DRAFT", help="The draft's id.")]
 StatusOption = Annotated[

@@ -13,7 +13,7 @@ from clumsies.cli.connection import JsonOption, ProjectOption, connected
 from clumsies.cli.difference import print_change
 from clumsies.errors import InvalidRequest
 
-MERGE_WAIT_S = 90.0
+MERGE_WAIT_S = 120.0
 
 ReviewArgument = Annotated[str, typer.Argument(metavar="REVIEW", help="The review's id.")]
 MessageOption = Annotated[

@@ -7,12 +7,18 @@ from typing import Literal
 
 from clumsies.daemon import messages as m
 from clumsies.daemon import messages_history as mh
+from clumsies.daemon import messages_sync as ms
 
 Pool = Literal["quick", "model"]
 QUICK_DEADLINE_S = 30.0
 ACTIVATION_DEADLINE_S = 60.0
 IMPORT_DEADLINE_S = 600.0
 """An import reads a whole directory; its caller has to pass a client timeout as long."""
+
+PATIENT_DEADLINE_S = 70.0
+"""A keyring may ask a person for its password, and a request has 30 s."""
+REVIEW_DEADLINE_S = 120.0
+"""Several requests to a Server, and a cycle of synchronization on either side of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +84,25 @@ _TABLE = (
         m.StoredDraftOperation,
         alias_of="store_draft_operation",
     ),
+    Method("replace_project_config", ms.ReplaceProjectConfig, m.ProjectConfig),
+    Method("select_project", ms.SelectProject, m.ProjectConfig),
+    Method("sign_in", ms.SignIn, ms.SignedIn, deadline_s=PATIENT_DEADLINE_S),
+    Method("sign_out", m.Nothing, ms.SignedOut, deadline_s=PATIENT_DEADLINE_S),
+    Method("signed_in", m.Nothing, ms.SignedIn),
+    Method("server_request", ms.ServerRequest, ms.ServerResponse, deadline_s=PATIENT_DEADLINE_S),
     Method("sync_status", m.Nothing, m.SyncStatus),
+    Method("project_sync_status", m.OfProject, m.SyncStatus),
     Method("retry_sync", m.RetrySync, m.SyncRetry),
+    Method("project_retry_sync", ms.RetryProjectSync, m.SyncRetry),
+    Method("compare_draft", ms.CompareDraft, ms.DraftComparison),
+    Method("submit_drafts", ms.SubmitDrafts, ms.SubmittedReview, deadline_s=REVIEW_DEADLINE_S),
+    Method("rebase_draft", ms.RebaseDraft, ms.RebasedDraft, deadline_s=REVIEW_DEADLINE_S),
+    Method("list_reviews", ms.ListReviews, ms.ReviewList),
+    Method("get_review", ms.OfReview, ms.ShownReview),
+    Method("comment_review", ms.CommentReview, ms.ReviewComment),
+    Method("decide_review", ms.DecideReview, ms.DecidedReview, deadline_s=REVIEW_DEADLINE_S),
+    Method("resubmit_review", ms.ResubmitReview, ms.SubmittedReview, deadline_s=REVIEW_DEADLINE_S),
+    Method("merge_review", ms.MergeReview, ms.MergedReview, deadline_s=REVIEW_DEADLINE_S),
     Method("list_retrieval_runs", mh.ListRetrievalRuns, mh.RetrievalRunPage),
     Method("get_retrieval_run", mh.OfRun, mh.RetrievalRunDetail),
     Method("clear_retrieval_runs", m.OfProject, mh.ClearedRuns),

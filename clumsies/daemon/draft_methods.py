@@ -40,7 +40,7 @@ class DraftMethods:
                 resource=request.resource,
             )
         )
-        self._resident.changed()
+        self._resident.changed(request.project_id)
         return msgspec.convert(msgspec.to_builtins(receipt), m.StoredDraftOperation)
 
     def list(self, request: m.ListDrafts, _context: RequestContext) -> m.DraftPage:

@@ -176,7 +176,7 @@ class MemoryMethods:
         self._resident.projects.project(request.project_id)
         self._resident.indexes.discard(request.project_id)
         index_jobs.enqueue(self._resident.database, request.project_id)
-        self._resident.changed()
+        self._resident.changed(request.project_id)
         return self.index_status(request, context)
 
     def _view(self, project_id: str) -> EffectiveView:

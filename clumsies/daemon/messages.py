@@ -64,6 +64,7 @@ class Health(Message):
     log_dir: str
     local_db: LocalDatabase
     project_id: str | None = None
+    has_personal_token: bool = False
 
 
 class ProjectConfig(Message):

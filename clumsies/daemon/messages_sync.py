@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, field
+from msgspec import UNSET, Meta, UnsetType, field
 
 from clumsies.api.common import Identifier, Note, Title
 from clumsies.api.drafts import Candidate, PathText, ResourceState
@@ -20,10 +20,10 @@ ServerUrl = Annotated[str, Meta(min_length=1, max_length=2_048)]
 
 class ReplaceProjectConfig(Message):
     """The Server to use beside the local authority; null for none. The session of another Server
-    is forgotten. `project_id` is the project that a person has selected."""
+    is forgotten. `project_id` is the project that a person has selected; left out, it stays."""
 
     server_url: ServerUrl | None = None
-    project_id: Identifier | None = None
+    project_id: Identifier | UnsetType | None = UNSET
 
 
 class SelectProject(Message):

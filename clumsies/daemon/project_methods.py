@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from clumsies.config import DEFAULT_RESOURCE_LIMIT_BYTES
+from clumsies.api.imports import ImportedFile
+from clumsies.config import DEFAULT_RESOURCE_LIMIT_BYTES, personal_token
 from clumsies.daemon import messages as m
 from clumsies.daemon.context import Handler, ProcessContext, RequestContext
 from clumsies.daemon.resident import Resident
 from clumsies.daemon.wire import PROTOCOL_REVISION, AgentRuntime
 from clumsies.errors import InvalidRequest, NotFound
-from clumsies.memory.bindings import Binding, canonical_directory
+from clumsies.memory.bindings import Binding, canonical_directory, require_directory
 from clumsies.memory.directory import DirectoryScan, read_file
 from clumsies.memory.legacy_config import NamedProject, resolve_or_migrate
-from clumsies.memory.local_authority import ImportedText
 from clumsies.memory.paths import check_path
 from clumsies.memory.projects import KnownProject
 from clumsies.storage.project_storage import LOCAL_AUTHORITY
@@ -35,7 +34,6 @@ class ProjectMethods:
     def handlers(self) -> dict[str, Handler]:
         return {
             "health": self.health,
-            "project_config": self.config,
             "list_projects": self.projects,
             "create_local_project": self.create,
             "import_memory": self.import_memory,
@@ -43,8 +41,6 @@ class ProjectMethods:
             "list_project_bindings": self.bindings,
             "replace_project_binding": self.replace_binding,
             "remove_project_binding": self.remove_binding,
-            "sync_status": self.sync_status,
-            "retry_sync": self.retry_sync,
             "mcp_status": self.mcp_status,
         }
 
@@ -53,22 +49,13 @@ class ProjectMethods:
         return m.Health(
             daemon_version=VERSION,
             agent_runtime=_runtime(),
-            server_url=LOCAL_AUTHORITY,
+            server_url=self._resident.server.url or LOCAL_AUTHORITY,
             daemon_installation_id=database.installation_id,
             log_dir=str(self._process.places.logs),
             local_db=m.LocalDatabase(
                 path=str(database.path), ready=True, schema_version=database.schema_version
             ),
-        )
-
-    def config(self, _request: m.Nothing, _context: RequestContext) -> m.ProjectConfig:
-        """The local authority needs no tokens and no selection."""
-        return m.ProjectConfig(
-            server_url=LOCAL_AUTHORITY,
-            has_access_token=False,
-            has_refresh_token=False,
-            ready=True,
-            missing_fields=[],
+            has_personal_token=personal_token() is not None,
         )
 
     def projects(self, _request: m.Nothing, _context: RequestContext) -> m.ProjectList:
@@ -83,21 +70,18 @@ class ProjectMethods:
     def _created(self, request: m.CreateLocalProject) -> m.CreatedProject:
         service = self._resident
         if request.workspace_root is None:
-            made = service.authority.create_project(request.name)
-            return m.CreatedProject(project=self._known(made.project_id), created=True)
+            return m.CreatedProject(
+                project=_project(service.create_local(request.name)), created=True
+            )
         root = canonical_directory(_absolute(request.workspace_root))
         bound = next((b for b in service.bindings.list() if b.workspace_root == str(root)), None)
         if bound is not None:
             found = service.projects.project(bound.project_id)
             return m.CreatedProject(project=_project(found), created=False, binding=_binding(bound))
-        made = service.authority.create_project(request.name)
+        require_directory(root)
+        made = service.create_local(request.name)
         binding = service.bindings.replace(root, made.project_id)
-        return m.CreatedProject(
-            project=self._known(made.project_id), created=True, binding=_binding(binding)
-        )
-
-    def _known(self, project_id: str) -> m.Project:
-        return _project(self._resident.projects.project(project_id))
+        return m.CreatedProject(project=_project(made), created=True, binding=_binding(binding))
 
     def import_memory(self, request: m.ImportMemory, _context: RequestContext) -> m.ImportReport:
         """Read the files and directories and make one commit of them."""
@@ -111,15 +95,13 @@ class ProjectMethods:
                 + (f" ({'; '.join(reasons[:3])})" if reasons else "")
                 + "; name .md files or directories with some.",
             )
-        report = self._resident.authority.import_resources(request.project_id, texts.values())
-        self._resident.authority.collect_generations(request.project_id)
-        self._resident.changed()
+        report = self._resident.import_texts(request.project_id, list(texts.values()))
         return m.ImportReport(
             project_id=request.project_id,
             commit_id=report.commit_id or "",
-            added=len(report.created),
-            updated=len(report.updated),
-            unchanged=len(report.unchanged),
+            added=report.created,
+            updated=report.updated,
+            unchanged=report.unchanged,
             left_out=[
                 m.LeftOutFile(path=w.path, reason=w.reason) for scan in scans for w in scan.warnings
             ],
@@ -172,24 +154,6 @@ class ProjectMethods:
         self._resident.bindings.remove(root, request.expected_revision)
         return _binding(found)
 
-    def sync_status(self, _request: m.Nothing, _context: RequestContext) -> m.SyncStatus:
-        """Without a Server there is nothing to send: operations wait for one, and are counted."""
-        pending = self._resident.pending_operations()
-        idle = m.ChannelStatus(state="idle")
-        return m.SyncStatus(
-            unavailable_projects=[],
-            draft_sync=idle,
-            commit_sync=idle,
-            pending_operation_count=pending,
-            failed_operation_count=0,
-            behind_draft_count=0,
-            reconciliation_conflict_count=0,
-        )
-
-    def retry_sync(self, _request: m.RetrySync, _context: RequestContext) -> m.SyncRetry:
-        """Nothing is started, as there is no Server to reach; the answer says so."""
-        return m.SyncRetry(retry_id=f"retry_{uuid.uuid4().hex}", started=False)
-
     def mcp_status(self, _request: m.Nothing, _context: RequestContext) -> m.McpStatus:
         now = self._process.statistics()
         return m.McpStatus(
@@ -223,7 +187,7 @@ def _absolute(text: str) -> Path:
     return path
 
 
-def _texts(request: m.ImportMemory, scans: list[DirectoryScan]) -> Iterator[ImportedText]:
+def _texts(request: m.ImportMemory, scans: list[DirectoryScan]) -> Iterator[ImportedFile]:
     """What the named files and directories hold, under `prefix`; warnings stay in the scans."""
     prefix = PurePosixPath(check_path(request.prefix)) if request.prefix else PurePosixPath()
     for name in request.paths:
@@ -234,4 +198,4 @@ def _texts(request: m.ImportMemory, scans: list[DirectoryScan]) -> Iterator[Impo
         scans.append(scan)
         found: Iterator[Resource] = scan.resources() if place.is_dir() else read_file(scan, place)
         for resource in found:
-            yield ImportedText(str(prefix / resource.path), resource.content)
+            yield ImportedFile(path=str(prefix / resource.path), content=resource.content)

@@ -5,38 +5,51 @@ from __future__ import annotations
 import threading
 import time
 
-from clumsies.config import directories, hub_settings, worker_threads
+from clumsies.api.imports import ImportAnswer, ImportedFile
+from clumsies.config import (
+    directories,
+    hub_settings,
+    sync_enabled,
+    sync_interval_ms,
+    worker_threads,
+)
 from clumsies.daemon.activation_history import RecordedActivations
 from clumsies.daemon.context import ProcessContext
 from clumsies.daemon.indexes import IndexWorker, ProjectIndexes
-from clumsies.errors import ClumsiesError
+from clumsies.daemon.local_projects import LocalProjects
+from clumsies.daemon.server_connection import ServerConnection
+from clumsies.errors import ClumsiesError, NotReady
 from clumsies.history.recorder import RunRecorder
 from clumsies.history.runs import RunStore
 from clumsies.logs import WorkerLog
 from clumsies.memory import index_jobs
 from clumsies.memory.bindings import BindingStore
-from clumsies.memory.drafts import DraftStore, count_pending
+from clumsies.memory.drafts import DraftStore
 from clumsies.memory.effective import EffectiveMemory
 from clumsies.memory.effective_view import EffectiveView
 from clumsies.memory.installation import Installation
-from clumsies.memory.local_authority import LocalAuthority
-from clumsies.memory.projects import ProjectDirectory
+from clumsies.memory.projects import KnownProject, ProjectDirectory
 from clumsies.models.background import BackgroundPreparation
 from clumsies.models.choice import resident_profile
 from clumsies.models.preparation import ModelStore
 from clumsies.models.runtime import ModelRuntime
 from clumsies.storage.local_database import LocalDatabase
 from clumsies.storage.project_storage import LOCAL_AUTHORITY, ProjectStorage
+from clumsies.sync.imports import import_remotely
+from clumsies.sync.remote import RemoteClient
+from clumsies.sync.response_cache import ResponseCache
+from clumsies.sync.synchroniser import Synchroniser
 
 STOP_TIMEOUT_S = 5.0
 RESTORABLE = frozenset({"commit_generation_missing", "commit_generation_corrupt"})
 
 
 class Resident:
-    """State that lives as long as the daemon. The authority is local until a Server is set."""
+    """State that lives as long as the daemon: both authorities, what is installed of them, and
+    the workers that keep indexes and accounts in step."""
 
     def __init__(self, context: ProcessContext):
-        self._log = context.log
+        self.log = context.log
         profile = resident_profile()
         places = directories()
         self.database = LocalDatabase(context.places.root)
@@ -45,7 +58,7 @@ class Resident:
         self.models = ModelRuntime(profile, self.models_store, worker_threads())
         self.projects = ProjectDirectory(self.database)
         authority_of = self.projects.authority_of
-        self.authority = LocalAuthority(self.database, self.storage)
+        self.local = LocalProjects(self.database, context.log)
         self.installation = Installation(self.database, self.storage, authority_of)
         self.effective = EffectiveMemory(self.database, self.storage, authority_of)
         self.drafts = DraftStore(self.database, self.effective)
@@ -53,6 +66,16 @@ class Resident:
         self.indexes = ProjectIndexes(
             self.view, self.effective, self.storage, self.models, authority_of, context.log
         )
+        self._installing = threading.Lock()
+        self.sync = Synchroniser(
+            self.database,
+            self.storage,
+            interval_ms=sync_interval_ms(),
+            changed=self.index_changed,
+            log=context.log,
+            installing=self._installing,
+        )
+        self.server = ServerConnection(self.database, context.log, self.accounts_changed)
         self.history = RunRecorder(RunStore(self.database), context.log)
         self.recorded = RecordedActivations(self.history, self.effective)
         self._failures = WorkerLog(context.log, "index")
@@ -65,20 +88,69 @@ class Resident:
         self.history.start()
         self.worker.start()
         self._preparation.start()
+        self.accounts_changed()
+        if sync_enabled():
+            self.sync.start()
 
-    def changed(self) -> None:
-        """A mutation was committed: the index should follow."""
+    def changed(self, project_id: str) -> None:
+        """A mutation of the project was committed: index and authority should follow."""
+        self.worker.wake()
+        self.sync.notify(project_id)
+
+    def index_changed(self) -> None:
+        """What is installed may have changed: the index should follow."""
         self.worker.wake()
 
-    def pending_operations(self) -> int:
-        """Operations of all projects that no Server has confirmed."""
-        return sum(count_pending(self.database, p.project_id) for p in self.projects.projects())
+    def accounts_changed(self) -> None:
+        """Projects, Server or session are others than before."""
+        server = self.server.account
+        self.sync.set_accounts([*([] if server is None else [server]), *self.local.accounts()])
+
+    def client_of(self, project_id: str | None) -> tuple[RemoteClient, ResponseCache | None]:
+        """The client of the project's authority, else of the Server, with the Server's cache.
+
+        Raises NotReady("daemon_project_config_incomplete") where that is a Server and none is set.
+        """
+        if project_id is not None:
+            project = self.projects.project(project_id)
+            if project.is_local:
+                return self.local.client(project.project_id, project.org_id), None
+            if project.server_url != self.server.url:
+                raise NotReady(
+                    "daemon_project_config_incomplete",
+                    f"The project is of {project.server_url}, which is not in use; sign in there "
+                    "with `clumsies login`.",
+                    {"server_url": project.server_url},
+                )
+        return self.server.require()
+
+    def create_local(self, name: str) -> KnownProject:
+        """A new local project with no memory yet, ready to be searched and stored into."""
+        project = self.local.create(name)
+        self.accounts_changed()
+        self.synchronize(project.project_id)
+        return project
+
+    def import_texts(self, project_id: str, files: list[ImportedFile]) -> ImportAnswer:
+        """Make texts part of a project's memory, and bring that here: at the local authority as
+        its owner; at a Server by its administrators, everybody else proposes."""
+        project = self.projects.project(project_id)
+        if project.is_local:
+            answer = self.local.import_files(project, files)
+        else:
+            answer = import_remotely(self.client_of(project_id)[0], project_id, files)
+        self.synchronize(project_id)
+        return answer
+
+    def synchronize(self, project_id: str) -> None:
+        """Bring the project's account in step now; raises the first error."""
+        self.sync.run_once(project_id)
 
     def view(self, project_id: str) -> EffectiveView:
         """What the project's memory is now.
 
-        A missing or corrupt generation of a local project is written anew: its objects are in the
-        database, so nothing has to be fetched.
+        A missing or corrupt generation is written anew: its objects are in the database, so nothing
+        has to be fetched.
         """
         try:
             return self.effective.view(project_id)
@@ -95,8 +167,9 @@ class Resident:
             return self.effective.view(project_id)
 
     def _restore(self, project_id: str, found: ClumsiesError) -> None:
-        self._log.failed("generation_restored", found, "warning")
-        self.installation.restore(project_id)
+        self.log.failed("generation_restored", found, "warning")
+        with self._installing:
+            self.installation.restore(project_id)
 
     def _check_generations(self) -> None:
         """Once per life, beside everything else: every file of every installed generation."""
@@ -116,11 +189,15 @@ class Resident:
 
     def authorities(self) -> list[str]:
         """URLs of the authorities in use, the local one last."""
-        return [LOCAL_AUTHORITY]
+        url = self.server.url
+        return [LOCAL_AUTHORITY] if url is None else [url, LOCAL_AUTHORITY]
 
     def close(self) -> None:
-        """End the build under way, close indexes, models and the database."""
+        """End what is under way, close indexes, models and the database."""
         self._closing.set()
+        self.server.close()
+        self.local.close()
+        self.sync.stop(STOP_TIMEOUT_S)
         self.indexes.stop_builds()
         self.worker.stop(STOP_TIMEOUT_S)
         self._preparation.stop(STOP_TIMEOUT_S)

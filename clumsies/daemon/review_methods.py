@@ -43,12 +43,20 @@ class ReviewMethods:
     def submit(self, request: ms.SubmitDrafts, _context: RequestContext) -> ms.SubmittedReview:
         """One review of the drafts named, or of all that are open; they are sent first."""
         drafts = self._chosen(request)
-        self._resident.synchronize(request.project_id)
-        sent = [self._sent(draft.draft_id) for draft in drafts]
+        failure = self._synchronized(request.project_id)
+        sent = [self._sent(draft.draft_id, failure) for draft in drafts]
         reviews = self._reviews(request.project_id)
         review = reviews.submit(sent, request.title, request.description)
-        self._resident.synchronize(request.project_id)
+        self._synchronized(request.project_id)
         return ms.SubmittedReview(review=review)
+
+    def _synchronized(self, project_id: str) -> ClumsiesError | None:
+        """Bring the account in step; what failed may be about another draft than the caller's."""
+        try:
+            self._resident.synchronize(project_id)
+        except ClumsiesError as error:
+            return error
+        return None
 
     def _chosen(self, request: ms.SubmitDrafts) -> list[Draft]:
         database = self._resident.database
@@ -69,11 +77,13 @@ class ReviewMethods:
             )
         return sorted(found, key=lambda draft: (draft.created_at, draft.draft_id))
 
-    def _sent(self, draft_id: str) -> str:
-        """The draft's id at its authority; raises unless all of it is there."""
+    def _sent(self, draft_id: str, failure: ClumsiesError | None) -> str:
+        """The draft's id at its authority; raises unless all of it is there, `failure` first."""
         detail = get_draft(self._resident.database, draft_id)
         waiting = [op for op in detail.operations if op.sync_status != "synced"]
         if waiting or detail.draft.server_draft_id is None:
+            if failure is not None:
+                raise failure
             raise NotReady(
                 "draft_sync_retrying",
                 f"The draft {draft_id} is not with the Server yet; `clumsies sync` says why.",
@@ -85,9 +95,9 @@ class ReviewMethods:
         """Bring a draft onto the memory as it is; a conflict is shown, and decided by
         `resolved`."""
         project_id = get_draft(self._resident.database, request.draft_id).draft.project_id
-        self._resident.synchronize(project_id)
+        failure = self._synchronized(project_id)
         reviews = self._reviews(project_id)
-        remote = reviews.draft(self._sent(request.draft_id)).draft
+        remote = reviews.draft(self._sent(request.draft_id, failure)).draft
         candidate = reviews.candidate(remote)
         if candidate is None:
             return ms.RebasedDraft(draft_id=request.draft_id, outcome="current")
@@ -99,7 +109,7 @@ class ReviewMethods:
             )
         resolved = request.resolved if candidate.status == "conflicts" else None
         answer = reviews.rebase(candidate, resolved)
-        self._resident.synchronize(project_id)
+        self._synchronized(project_id)
         return ms.RebasedDraft(
             draft_id=request.draft_id,
             outcome="rebased",
@@ -134,35 +144,32 @@ class ReviewMethods:
             decision=request.decision, expected_review_version=version, body=request.body
         )
         review = reviews.decide(request.review_id, decision)
-        self._resident.synchronize(request.project_id)
+        self._synchronized(request.project_id)
         return ms.DecidedReview(review=review)
 
     def resubmit(self, request: ms.ResubmitReview, _context: RequestContext) -> ms.SubmittedReview:
-        self._resident.synchronize(request.project_id)
+        self._synchronized(request.project_id)
         reviews = self._reviews(request.project_id)
         review = reviews.resubmit(request.review_id, request.title, request.description)
-        self._resident.synchronize(request.project_id)
+        self._synchronized(request.project_id)
         return ms.SubmittedReview(review=review)
 
     def merge(self, request: ms.MergeReview, _context: RequestContext) -> ms.MergedReview:
         """Merge, and bring the result here: the next activation finds it."""
         reviews = self._reviews(request.project_id)
         answer = reviews.merge(request.review_id, request.expected_review_version)
-        try:
-            self._resident.synchronize(request.project_id)
-            installed = True
-        except ClumsiesError:  # It is merged whatever happens here; the next cycle fetches it.
-            self._resident.sync.notify()
-            installed = False
+        failure = self._synchronized(request.project_id)  # It is merged whatever happens here.
+        if failure is not None:
+            self._resident.sync.notify(request.project_id)
         return ms.MergedReview(
             review=answer.review,
             commit_id=answer.commit_id,
             applied_operation_count=answer.applied_operation_count,
-            installed=installed,
+            installed=failure is None,
         )
 
     def _reviews(self, project_id: str) -> Reviews:
-        return Reviews(self._resident.account_of(project_id).client)
+        return Reviews(self._resident.client_of(project_id)[0])
 
 
 def _state(memory: DraftedMemory | None) -> ResourceState:

@@ -8,6 +8,8 @@ from clumsies.daemon.history_methods import HistoryMethods
 from clumsies.daemon.memory_methods import MemoryMethods
 from clumsies.daemon.project_methods import ProjectMethods
 from clumsies.daemon.resident import Resident
+from clumsies.daemon.review_methods import ReviewMethods
+from clumsies.daemon.server_methods import ServerMethods
 
 
 class ResidentService:
@@ -20,6 +22,8 @@ class ResidentService:
             **ProjectMethods(self._resident, context).handlers(),
             **memory.handlers(),
             **DraftMethods(self._resident).handlers(),
+            **ServerMethods(self._resident).handlers(),
+            **ReviewMethods(self._resident).handlers(),
             **HistoryMethods(self._resident, self._resident.history, memory).handlers(),
         }
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from clumsies.memory.drafts import DraftStore, StoreReceipt, random_id
 from clumsies.memory.effective import EffectiveMemory
 from clumsies.memory.effective_view import EffectiveView
-from clumsies.memory.local_authority import ImportedText, ImportReport, LocalAuthority
 from clumsies.memory.operations import (
     Create,
     Delete,
@@ -25,6 +24,7 @@ from clumsies.memory.operations import (
 from clumsies.storage.local_database import LocalDatabase
 from clumsies.storage.project_storage import LOCAL_AUTHORITY, ProjectStorage
 from clumsies.types import Resource
+from tests.memory.direct_authority import ImportedText, ImportReport, LocalAuthority
 
 START_NS = 1_767_323_045_000_000_000
 

@@ -1,0 +1,130 @@
+"""`clumsies login`, `logout` and `whoami`: the team's Server and who one is there."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from clumsies.cli import output
+from clumsies.cli.connection import Connection, JsonOption, connected
+from clumsies.errors import InvalidRequest
+from clumsies.sync.login import LOGIN_TIMEOUT_S, BrowserSignIn, open_in_browser
+
+KEYRING_WAIT_S = 70.0
+"""A keyring may ask for its password first."""
+
+
+def login(
+    server: Annotated[
+        str | None,
+        typer.Argument(metavar="[URL]", help="The Server; default: the one that is set."),
+    ] = None,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open a browser, or print the address.")
+    ] = True,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", help="Seconds to wait for the browser.", min=1.0)
+    ] = LOGIN_TIMEOUT_S,
+    as_json: JsonOption = False,
+) -> None:
+    """Sign in to a team's Server with a browser. Tokens go to the system's keyring.
+
+    On a machine without one, set CLUMSIES_TOKEN to a personal token before the daemon starts, and
+    give the Server's URL here: then nobody has to sign in.
+    """
+    with output.failures(as_json), connected() as daemon:
+        url = _server(daemon, server)
+        if _has_token(daemon, url):
+            answer = daemon.call("signed_in")
+        else:
+            answer = _signed_in(daemon, url, browser, timeout_s)
+        daemon.call("retry_sync", {"channel": "all"})
+        if as_json:
+            output.write_json(answer)
+            return
+        output.stdout().print(_person(answer), soft_wrap=True)
+        count = answer["project_count"]
+        output.stderr().print(
+            f"[faint]{count} project{'s' if count != 1 else ''}; `clumsies projects` lists, "
+            "`clumsies bind ID` binds a directory to one.[/]"
+        )
+
+
+def _server(daemon: Connection, given: str | None) -> str:
+    if given is not None:
+        return given
+    configured = str(daemon.call("project_config")["server_url"])
+    if configured == "local:":
+        raise InvalidRequest("invalid_request", "No Server is set; name its URL.")
+    return configured
+
+
+def _has_token(daemon: Connection, url: str) -> bool:
+    """Whether the daemon has a personal token, so that there is nobody to sign in."""
+    if not daemon.call("health").get("has_personal_token"):
+        return False
+    daemon.call("replace_project_config", {"server_url": url})
+    return True
+
+
+def _signed_in(daemon: Connection, url: str, browser: bool, timeout_s: float) -> dict[str, Any]:
+    with BrowserSignIn(url) as attempt:
+        if not (browser and open_in_browser(attempt.url)):
+            output.stderr().print("Open this address in a browser:")
+            output.stderr().print(Text(attempt.url), soft_wrap=True)
+        else:
+            output.stderr().print("[faint]Waiting for the browser…[/]")
+        grant = attempt.wait(timeout_s)
+    return daemon.call(
+        "sign_in",
+        {
+            "server_url": url,
+            "code": grant.code,
+            "redirect_uri": grant.redirect_uri,
+            "code_verifier": grant.code_verifier,
+        },
+        KEYRING_WAIT_S,
+    )
+
+
+def logout(
+    forget: Annotated[bool, typer.Option("--forget", help="Also stop using the Server.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """End the session. What was stored here stays, and is sent after the next sign-in."""
+    with output.failures(as_json), connected() as daemon:
+        answer = daemon.call("sign_out", None, KEYRING_WAIT_S)
+        if forget:
+            daemon.call("replace_project_config", {"server_url": None})
+        if as_json:
+            output.write_json(answer)
+            return
+        output.stdout().print(f"Signed out of {answer['server_url']}")
+        if not answer["revoked"]:
+            output.stderr().print(
+                "[warning]The Server could not be told; its session ends by itself.[/]"
+            )
+
+
+def whoami(as_json: JsonOption = False) -> None:
+    """Say who is signed in, where, and with which role."""
+    with output.failures(as_json), connected() as daemon:
+        if daemon.call("project_config")["server_url"] == "local:":
+            if as_json:
+                output.write_json({"server_url": "local:"})
+            else:
+                output.stdout().print("No Server is set: this machine's own projects are yours.")
+            return
+        answer = daemon.call("signed_in")
+        if as_json:
+            output.write_json(answer)
+            return
+        output.stdout().print(_person(answer), soft_wrap=True)
+
+
+def _person(answer: dict[str, Any]) -> Text:
+    line = Text(answer["display_name"], style="place")
+    line.append(f" <{answer['email']}>, {answer['role']} of {answer['org_name']}", style="")
+    return line.append(f"  {answer['server_url']}", style="faint")
