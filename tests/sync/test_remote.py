@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType
+from typing import Any
 
 import pytest
 
@@ -66,7 +68,7 @@ def hasty(server: FaultServer, log: EventLog) -> Iterator[RemoteClient]:
         yield client
 
 
-def failure(client: RemoteClient, path: str = ME, **request: object) -> ClumsiesError:
+def failure(client: RemoteClient, path: str = ME, **request: Any) -> ClumsiesError:
     with pytest.raises(ClumsiesError) as caught:
         client.call("GET", path, Me, **request)
     return caught.value
@@ -88,6 +90,24 @@ def test_a_request_carries_its_id_its_session_and_nothing_of_the_environment(
     assert asked.headers["x-request-id"] == asked.headers["x-clumsies-request-id"] == "req_mine"
     assert asked.bearer == "access_1"
     assert asked.headers["accept-encoding"] == "gzip"
+
+
+def test_a_query_is_added_to_one_that_is_there(client: RemoteClient, server: FaultServer) -> None:
+    client.request("GET", f"{ME}?a=1", query={"b": "2"})
+    assert server.script.requests[0].path == f"{ME}?a=1&b=2"
+
+
+def test_failures_of_the_server_are_logged_by_family_alone(
+    client: RemoteClient, server: FaultServer, log: EventLog
+) -> None:
+    server.plan(status(500))
+    client.request("GET", f"/api/v1/drafts/{SECRET}", request_id="req_7")
+    lines = [json.loads(line) for line in log.file.path.read_text().splitlines()]
+    (told,) = [line for line in lines if line["level"] == "warning"]
+    assert told["event"] == "http_headers"
+    assert told["route"] == "/api/v1/drafts"
+    assert (told["request_id"], told["server_request_id"]) == ("req_7", "req_server")
+    assert SECRET not in log.file.path.read_text()
 
 
 def test_made_ids_differ(client: RemoteClient, server: FaultServer) -> None:

@@ -28,7 +28,7 @@ from clumsies.api.common import (
 )
 from clumsies.api.identity import TokenAnswer, TokenRequest
 from clumsies.errors import ClumsiesError, InvalidRequest, Refused
-from clumsies.logs import EventLog, route_of
+from clumsies.logs import EventLog, Level, route_of
 from clumsies.sync.addresses import LOCAL_AUTHORITY_BASE, api_path, check_path, server_base
 from clumsies.sync.answers import (
     Response,
@@ -158,7 +158,8 @@ class RemoteClient:
         request that is never sent.
         """
         query_text = urlencode({k: v for k, v in (query or {}).items() if v is not None})
-        target = f"{path}?{query_text}" if query_text else path
+        joint = "&" if "?" in path else "?"
+        target = f"{path}{joint}{query_text}" if query_text else path
         check_path(target)
         if method not in METHODS:
             raise InvalidRequest(
@@ -251,9 +252,11 @@ class RemoteClient:
             stage = "body" if error.details.get("reason") == "too_large" else "send"
             self._failed(error, stage, message.method, message.target, message.request_id)
             raise
+        level: Level = "debug" if response.status < 400 else "info"
         self._note(
             "http_headers",
             message,
+            "warning" if response.status >= 500 else level,
             status=response.status,
             elapsed_ms=round((self._clock() - started) * 1000),
             server_request_id=response.headers.get(REQUEST_ID_HEADER),
@@ -318,11 +321,13 @@ class RemoteClient:
     def _new_lane(self) -> Lane:
         return open_lane(self._transport, use_proxies=not self._on_this_machine)
 
-    def _note(self, event: str, message: _Message, **fields: object) -> None:
+    def _note(
+        self, event: str, message: _Message, level: Level = "debug", **fields: object
+    ) -> None:
         if self._log is not None:
             self._log.emit(
                 event,
-                "debug",
+                level,
                 http_method=message.method,
                 route=route_of(message.target),
                 request_id=message.request_id,
