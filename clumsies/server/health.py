@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from sqlalchemy import Connection, func, select
 
-from sqlalchemy import func, select
-
-from clumsies.api.common import Answer
+from clumsies.api.admin import Component, Health, ServerHealth
 from clumsies.errors import ClumsiesError
 from clumsies.server.context import ServerContext
 from clumsies.server.migrations import VERSION, schema_version
+from clumsies.server.oidc import discover
+from clumsies.server.provider_settings import find_provider
 from clumsies.server.schema import commits, refs
 from clumsies.version import VERSION as PROGRAM_VERSION
 
-Status = Literal["ok", "degraded", "down"]
-_BAD_TO_WORSE: tuple[Status, ...] = ("ok", "degraded", "down")
+_BAD_TO_WORSE: tuple[Health, ...] = ("ok", "degraded", "down")
 
 
-class Component(Answer, frozen=True, kw_only=True, omit_defaults=False):
-    status: Status
-    message: str
-
-
-class Health(Answer, frozen=True, kw_only=True, omit_defaults=False):
-    """`status` is the worst of the components'."""
-
-    status: Status
-    version: str
-    database: Component
-    schema: Component
-    commit_service: Component
-    oidc: Component
-
-
-def health_of(context: ServerContext) -> Health:
+def health_of(context: ServerContext) -> ServerHealth:
     """The state of every component now; never raises."""
     database, schema, commit_service = _stored(context)
-    oidc = _oidc(context)
+    oidc = _oidc(context, usable=schema.status == "ok")
     parts = (database, schema, commit_service, oidc)
-    worst = max((part.status for part in parts), key=_BAD_TO_WORSE.index)
-    return Health(
-        status=worst,
+    return ServerHealth(
+        status=max((part.status for part in parts), key=_BAD_TO_WORSE.index),
         version=PROGRAM_VERSION,
         database=database,
         schema=schema,
@@ -49,30 +31,47 @@ def health_of(context: ServerContext) -> Health:
     )
 
 
+def _down(message: str) -> Component:
+    return Component(status="down", message=message)
+
+
+def _ok(message: str) -> Component:
+    return Component(status="ok", message=message)
+
+
 def _stored(context: ServerContext) -> tuple[Component, Component, Component]:
-    unknown = Component(status="down", message="The database does not answer.")
+    """Of the database, its schema and the commits."""
+    unknown = _down("The database does not answer.")
     try:
         with context.database.read() as connection:
+            up = _ok(f"{context.database.dialect} answers")
             version = schema_version(connection)
-            up = Component(status="ok", message=f"{context.database.dialect} answers")
             if version != VERSION:
-                behind = Component(
-                    status="down", message=f"Schema {version}; run `clumsies server migrate`."
-                )
+                behind = _down(f"Schema {version}, not {VERSION}; run `clumsies server migrate`.")
                 return up, behind, behind
-            broken = connection.execute(
-                select(func.count())
-                .select_from(refs.outerjoin(commits, refs.c.commit_id == commits.c.commit_id))
-                .where(refs.c.commit_id.is_not(None), commits.c.commit_id.is_(None))
-            ).scalar_one()
+            return up, _ok(f"schema {version}"), _commits(connection)
     except ClumsiesError as error:
-        down = Component(status="down", message=error.message)
-        return down, unknown, unknown
-    current = Component(status="ok", message=f"schema {version}")
-    if broken:
-        return up, current, Component(status="down", message=f"{broken} Refs lost their commits.")
-    return up, current, Component(status="ok", message="every Ref has its commit")
+        return _down(error.message), unknown, unknown
 
 
-def _oidc(context: ServerContext) -> Component:
-    return Component(status="degraded", message="No identity provider is set up.")
+def _commits(connection: Connection) -> Component:
+    lost = connection.execute(
+        select(func.count())
+        .select_from(refs.outerjoin(commits, refs.c.commit_id == commits.c.commit_id))
+        .where(refs.c.commit_id.is_not(None), commits.c.commit_id.is_(None))
+    ).scalar_one()
+    return (
+        _down(f"{lost} Refs name commits that are not here.") if lost else _ok("every Ref stands")
+    )
+
+
+def _oidc(context: ServerContext, usable: bool) -> Component:
+    """Without sign-in sessions and personal tokens still work: degraded, not down."""
+    try:
+        provider = find_provider(context) if usable else None
+        if provider is None:
+            return Component(status="degraded", message="No identity provider is set.")
+        discover(provider.issuer)
+    except ClumsiesError as error:
+        return Component(status="degraded", message=error.message)
+    return _ok("the identity provider answers")

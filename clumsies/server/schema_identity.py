@@ -3,7 +3,7 @@
 | table | what |
 | --- | --- |
 | sessions | one sign-in of one person; it lives as long as it is refreshed |
-| session_tokens | its access and refresh tokens; `parent_id` is the refresh token it came from |
+| session_tokens | its tokens; `parent_hash` names the refresh token that gave it |
 | personal_tokens | long-lived tokens of machines without a browser |
 | login_transactions | sign-ins between the redirect to the identity provider and its answer |
 | authorization_codes | one-time codes between that answer and the client's exchange |
@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, ForeignKey, Integer, String, Table, Text
+from sqlalchemy import Boolean, Column, ForeignKey, String, Table, Text
 
 from clumsies.server.schema import metadata
 
@@ -32,7 +32,7 @@ session_tokens = Table(
     Column("token_hash", String, primary_key=True),
     Column("session_id", ForeignKey("sessions.session_id"), nullable=False, index=True),
     Column("kind", String, nullable=False),  # access | refresh
-    Column("generation", Integer, nullable=False),
+    Column("parent_hash", String, index=True),
     Column("used_at", String),
     Column("voided_at", String),
     Column("created_at", String, nullable=False),

@@ -6,6 +6,7 @@
 | `context: Context` | what the Server is made of, for routes without a user |
 | `if_match_version: IfMatchVersion` | the integer of `If-Match` |
 | `if_match_ref: IfMatchRef` | the commit of the Ref's ETag in `If-Match`, None for an empty Ref |
+| `page: OffsetPage` | `limit` and `cursor` of a list that pages by an encoded offset |
 | any: `PathId` | an id in the path |
 | `data: JSONBody[Message]` | the body; `JSONBody`, `FromQuery` are of `litestar.params` |
 """
@@ -17,13 +18,14 @@ from typing import Annotated, Any
 from litestar import Request
 from litestar.datastructures import State
 from litestar.di import NamedDependency, Provide
-from litestar.params import FromPath, HeaderParameter
+from litestar.params import FromPath, HeaderParameter, QueryParameter
 
-from clumsies.api.common import Identifier
+from clumsies.api.common import DEFAULT_LIMIT, MAX_LIMIT, Identifier
 from clumsies.errors import Refused
 from clumsies.server.acting import Acting, Principal
 from clumsies.server.context import ServerContext
 from clumsies.server.http.request_ids import request_id_of
+from clumsies.server.paging import Page, read_cursor
 from clumsies.server.preconditions import integer_if_match, ref_if_match
 
 _SIGN_IN = "Nobody is signed in with this token; run `clumsies login`."
@@ -31,7 +33,10 @@ SignedIn = NamedDependency[Acting]
 Context = NamedDependency[ServerContext]
 IfMatchVersion = NamedDependency[int]
 IfMatchRef = NamedDependency[str | None]
+OffsetPage = NamedDependency[Page]
 PathId = FromPath[Identifier]
+_Limit = Annotated[int, QueryParameter(ge=1, le=MAX_LIMIT)]
+_Cursor = Annotated[str, QueryParameter(max_length=200)]
 _IfMatch = Annotated[str | None, HeaderParameter(name="if-match", required=False)]
 
 
@@ -80,9 +85,15 @@ def provide_if_match_ref(if_match: _IfMatch = None) -> str | None:
     return ref_if_match(if_match)
 
 
+def provide_page(limit: _Limit = DEFAULT_LIMIT, cursor: _Cursor = "") -> Page:
+    """The page that the query asks for; raises InvalidRequest for a cursor of no list."""
+    return Page(limit, read_cursor(cursor or None))
+
+
 DEPENDENCIES = {
     "context": Provide(provide_context, sync_to_thread=False),
     "acting": Provide(provide_acting, sync_to_thread=True),
+    "page": Provide(provide_page, sync_to_thread=False),
     "if_match_version": Provide(provide_if_match_version, sync_to_thread=False),
     "if_match_ref": Provide(provide_if_match_ref, sync_to_thread=False),
 }

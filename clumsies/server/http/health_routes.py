@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from litestar import get
 
-from clumsies.server.health import Health, health_of
+from clumsies.api.admin import ServerHealth
+from clumsies.server.health import health_of
 from clumsies.server.http.dependencies import Context
 
 
 @get("/api/v1/admin/health", sync_to_thread=True, security=[{}])
-def health(context: Context) -> Health:
+def health(context: Context) -> ServerHealth:
     """Every component's state. Always 200: `status` says how bad it is."""
     return health_of(context)
 

@@ -1,23 +1,34 @@
-"""The OpenAPI document, made from the types of the routes."""
+"""The OpenAPI document, made from the routes and the messages.
+
+The framework knows paths and parameters; schemas of messages are msgspec's own, as that is what
+reads and writes them.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import msgspec
 from litestar import Litestar, Response, get
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
+from litestar.routes import HTTPRoute
 
+from clumsies.api.admin import MemoryExport
 from clumsies.api.common import ErrorEnvelope
 from clumsies.server.http.dependencies import DEPENDENCIES
 from clumsies.version import VERSION
 
 PATH = "/api/v1/openapi.json"
 _METHODS = frozenset({"get", "put", "post", "delete", "patch"})
+_PREFIX = ("api", "v1")
+_PLACE = "#/components/schemas/{name}"
+_STREAMED = {"/api/v1/admin/memory-export": MemoryExport}
+"""What the streams of a path are when they have come whole."""
 
 
 def document(handlers: Sequence[Any]) -> dict[str, Any]:
@@ -28,24 +39,69 @@ def document(handlers: Sequence[Any]) -> dict[str, Any]:
         version=VERSION,
         components=Components(security_schemes={"bearer": bearer}),
         security=[{"bearer": []}],
-        use_handler_docstrings=True,
+        operation_id_creator=_operation_id,
     )
-    app = Litestar(list(handlers), dependencies=DEPENDENCIES, openapi_config=config)
+    app = Litestar(
+        list(handlers), dependencies=DEPENDENCIES, openapi_config=config, logging_config=None
+    )
     made: dict[str, Any] = json.loads(json.dumps(app.openapi_schema.to_schema()))
+    messages: set[Any] = {ErrorEnvelope}
+    for path, method, handler in _operations(app):
+        operation = made["paths"][path][method]
+        _describe(operation, handler)
+        _describe_failures(operation["responses"])
+        messages.update(_messages(handler))
+        if path in _STREAMED:
+            messages.add(_STREAMED[path])
+            place = {"$ref": _PLACE.format(name=_STREAMED[path].__name__)}
+            operation["responses"]["200"]["content"] = {"application/json": {"schema": place}}
     _, parts = msgspec.json.schema_components(
-        [ErrorEnvelope], ref_template="#/components/schemas/{name}"
+        sorted(messages, key=lambda kind: str(kind.__name__)), ref_template=_PLACE
     )
-    schemas = made.setdefault("components", {}).setdefault("schemas", {})
-    schemas.update(parts)
-    for item in made["paths"].values():
-        for method, operation in item.items():
-            if method in _METHODS:
-                _describe_failures(operation["responses"])
-    return _portable(made)  # type: ignore[no-any-return]
+    made.setdefault("components", {}).setdefault("schemas", {}).update(parts)
+    portable: dict[str, Any] = _portable(made)
+    return portable
+
+
+def _operations(app: Litestar) -> Iterator[tuple[str, str, Any]]:
+    """(path, method, handler) of everything in the document."""
+    for route in app.routes:
+        if isinstance(route, HTTPRoute) and not route.path.startswith("/schema"):
+            for method, (handler, _) in route.route_handler_map.items():
+                if method.lower() in _METHODS:
+                    yield route.path_format, method.lower(), handler
+
+
+def _operation_id(_handler: Any, method: Any, path: Sequence[Any]) -> str:
+    """Like `get_projects_project_id`."""
+    names = [part if isinstance(part, str) else part.name for part in path]
+    words = [name.replace("-", "_").replace(".", "_") for name in names if name not in _PREFIX]
+    return "_".join([str(method.value).lower(), *words])
+
+
+def _describe(operation: dict[str, Any], handler: Any) -> None:
+    """Name and words of an operation: its function's, below what runs that in a thread."""
+    function = handler.fn
+    while hasattr(function, "func"):
+        function = function.func
+    operation["summary"] = function.__name__.replace("_", " ").capitalize()
+    operation["description"] = inspect.getdoc(function) or ""
+
+
+def _messages(handler: Any) -> Iterator[Any]:
+    """The structs that a handler takes and gives."""
+    given = handler.parsed_fn_signature.return_type.annotation
+    if isinstance(get_origin(given), type) and issubclass(get_origin(given), Response):
+        given = get_args(given)[0]
+    data = handler.parsed_data_field
+    for kind in (given, None if data is None else data.annotation):
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            yield kind
 
 
 def _describe_failures(responses: dict[str, Any]) -> None:
-    content = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorEnvelope"}}}
+    place = {"$ref": _PLACE.format(name=ErrorEnvelope.__name__)}
+    content = {"application/json": {"schema": place}}
     for status in [status for status in responses if status[0] in "45"]:
         del responses[status]
     responses["4XX"] = {"description": "The request is refused.", "content": content}

@@ -1,0 +1,120 @@
+"""Who a bearer belongs to: a session's access token, a personal token, or the local secret."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+from sqlalchemy import Connection, Row, select, update
+
+from clumsies.api.identity import OrgRole
+from clumsies.server.acting import Principal
+from clumsies.server.database import Database
+from clumsies.server.schema import users
+from clumsies.server.schema_identity import personal_tokens, session_tokens, sessions
+from clumsies.server.secrets import hashed, is_personal
+from clumsies.storage.timestamps import row_time
+
+LAST_USE_STEP_S = 3600
+"""A personal token's last use is kept to the hour: reading must not write every time."""
+
+
+class SessionAuthenticator:
+    """Knows access tokens and personal tokens. It keeps nothing in memory: a revocation counts at
+    once, whichever worker is asked."""
+
+    def __init__(self, database: Database, clock_ns: Callable[[], int] = time.time_ns):
+        self._database = database
+        self._clock_ns = clock_ns
+
+    def authenticate(self, bearer: str) -> Principal | None:
+        """See server.context.Authenticator."""
+        now_ns = self._clock_ns()
+        if is_personal(bearer):
+            return self._personal(hashed(bearer), now_ns)
+        with self._database.read() as connection:
+            return _of_session(connection, hashed(bearer), row_time(now_ns))
+
+    def _personal(self, token_hash: str, now_ns: int) -> Principal | None:
+        now = row_time(now_ns)
+        tokens = personal_tokens.c
+        with self._database.read() as connection:
+            row = connection.execute(
+                select(
+                    tokens.expires_at,
+                    tokens.last_used_at,
+                    users.c.user_id,
+                    users.c.org_id,
+                    users.c.role,
+                )
+                .join_from(personal_tokens, users, users.c.user_id == tokens.user_id)
+                .where(
+                    tokens.token_hash == token_hash,
+                    tokens.revoked_at.is_(None),
+                    users.c.status == "active",
+                )
+            ).first()
+        if row is None or (row.expires_at is not None and row.expires_at <= now):
+            return None
+        if (row.last_used_at or "") <= row_time(now_ns - LAST_USE_STEP_S * 1_000_000_000):
+            self._database.write(lambda connection: _note_use(connection, token_hash, now))
+        return _principal(row, None)
+
+
+def _of_session(connection: Connection, token_hash: str, now: str) -> Principal | None:
+    tokens = session_tokens.c
+    row = connection.execute(
+        select(sessions.c.session_id, users.c.user_id, users.c.org_id, users.c.role)
+        .select_from(
+            session_tokens.join(sessions, sessions.c.session_id == tokens.session_id).join(
+                users, users.c.user_id == sessions.c.user_id
+            )
+        )
+        .where(
+            tokens.token_hash == token_hash,
+            tokens.kind == "access",
+            tokens.voided_at.is_(None),
+            tokens.expires_at > now,
+            sessions.c.revoked_at.is_(None),
+            users.c.status == "active",
+        )
+    ).first()
+    return None if row is None else _principal(row, row.session_id)
+
+
+def _principal(row: Row[*tuple[Any, ...]], session_id: str | None) -> Principal:
+    return Principal(row.user_id, row.org_id, cast(OrgRole, row.role), session_id)
+
+
+def _note_use(connection: Connection, token_hash: str, now: str) -> None:
+    connection.execute(
+        update(personal_tokens)
+        .where(personal_tokens.c.token_hash == token_hash)
+        .values(last_used_at=now)
+    )
+
+
+class LocalAuthenticator:
+    """The authority of one person in their own process: a bearer `<secret>.<org_id>` is that
+    organisation's owner. `secret` is made anew by each process and never leaves it."""
+
+    def __init__(self, database: Database, secret: str):
+        self._database = database
+        self._secret = secret.encode("utf-8")
+
+    def authenticate(self, bearer: str) -> Principal | None:
+        """See server.context.Authenticator."""
+        secret, dot, org_id = bearer.rpartition(".")
+        if not dot or not hmac.compare_digest(secret.encode("utf-8"), self._secret):
+            return None
+        with self._database.read() as connection:
+            row = connection.execute(
+                select(users.c.user_id, users.c.org_id, users.c.role)
+                .where(
+                    users.c.org_id == org_id, users.c.role == "owner", users.c.status == "active"
+                )
+                .order_by(users.c.created_at, users.c.user_id)
+            ).first()
+        return None if row is None else _principal(row, None)
