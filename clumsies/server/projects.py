@@ -110,7 +110,7 @@ def get_project(act: Act, project_id: str) -> Project:
     return require_project(act, project_id).message()
 
 
-def create_project(act: Act, data: CreateProject, idempotency_key: str | None) -> Project:
+def create_project(act: Act, data: CreateProject, idempotency_key: str) -> Project:
     """A new project whose admin is the acting user.
 
     A repeat of the key with the same body answers with the project that is there; with another
@@ -147,10 +147,10 @@ def create_project(act: Act, data: CreateProject, idempotency_key: str | None) -
     return project_message(row)
 
 
-def checked_key(idempotency_key: str | None) -> str:
+def checked_key(idempotency_key: str) -> str:
     """The key without the white space around it; raises InvalidRequest for none of 1 to 200
     bytes."""
-    key = (idempotency_key or "").strip()
+    key = idempotency_key.strip()
     if not 1 <= len(key.encode("utf-8", "replace")) <= MAX_KEY_BYTES or not key.isprintable():
         raise InvalidRequest(
             "invalid_request",

@@ -29,7 +29,15 @@ _ONE = f"{_ALL}/{{project_id:str}}"
 _SELECTION = f"{_ONE}/org-selections"
 _BUNDLES = f"{API_PREFIX}/me/bundles"
 _BUNDLE = f"{_BUNDLES}/{{bundle_id:str}}"
-IdempotencyKey = Annotated[str | None, HeaderParameter(name="idempotency-key", required=False)]
+IdempotencyKey = Annotated[
+    str,
+    HeaderParameter(
+        name="idempotency-key",
+        min_length=1,
+        max_length=projects.MAX_KEY_BYTES,
+        pattern=r"^[ -~]*[!-~][ -~]*$",
+    ),
+]
 
 
 @get(_ALL, sync_to_thread=True)
@@ -40,7 +48,7 @@ def list_projects(acting: SignedIn) -> ProjectPage:
 
 @post(_ALL, sync_to_thread=True)
 def create_project(
-    acting: SignedIn, data: JSONBody[CreateProject], idempotency_key: IdempotencyKey = None
+    acting: SignedIn, data: JSONBody[CreateProject], idempotency_key: IdempotencyKey
 ) -> Response[Project]:
     """A new project with you as its admin. A repeat of `Idempotency-Key` makes no second one."""
     made = acting.write(lambda act: projects.create_project(act, data, idempotency_key))
