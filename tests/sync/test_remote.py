@@ -125,13 +125,13 @@ def test_json_is_sent(client: RemoteClient) -> None:
 
 @pytest.mark.parametrize("fault", network_faults(), ids=str)
 def test_where_no_answer_was_heard_it_may_be_tried_again(
-    hasty: RemoteClient, server: FaultServer, fault: Fault
+    hasty: RemoteClient, client: RemoteClient, server: FaultServer, fault: Fault
 ) -> None:
     server.plan(fault)
     error = failure(hasty)
     assert error.code == "server_request_failed"
     assert retryable(error), error.details
-    assert isinstance(hasty.call("GET", ME, Me), Me)
+    assert isinstance(client.call("GET", ME, Me), Me)
     assert len(server.script.requests) == 2, "nothing is sent twice by itself"
 
 

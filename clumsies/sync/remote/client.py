@@ -63,7 +63,8 @@ class Patience(NamedTuple):
 class RemoteClient:
     """Requests to the Server of `sessions`, from any thread; `close` ends those that run.
 
-    A `transport` is used instead of the network, and closed with the client. Raises
+    A `transport` is used instead of the network, and closed with the client; it has to keep to the
+    `read` timeout of a request by itself, as one bound on the whole. Raises
     InvalidRequest("invalid_config") for an address or a proxy that cannot be used.
     """
 

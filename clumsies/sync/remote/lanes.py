@@ -24,8 +24,10 @@ KEEP_ALIVE_S = 2.0
 class Lane:
     """A client with at most one connection, which can be shut down from another thread."""
 
-    def __init__(self, client: httpx.Client):
+    def __init__(self, client: httpx.Client, *, timed: bool = True):
+        """`timed` where nothing else ends an exchange whose time is over."""
         self.client = client
+        self._timed = timed
         self.used_at = 0.0
         self._mutex = threading.Lock()
         self._stream: Any = None
@@ -44,7 +46,8 @@ class Lane:
             timer = threading.Timer(left_s, self._cut, (self._turn,))
         request.extensions["trace"] = self._traced
         timer.daemon = True
-        timer.start()
+        if self._timed:
+            timer.start()
         try:
             response = self.client.send(request, stream=True)
             try:
@@ -151,7 +154,7 @@ def open_lane(transport: httpx.BaseTransport | None, *, use_proxies: bool) -> La
             "A proxy that the environment names cannot be used (http and https ones can); "
             "correct HTTPS_PROXY or ALL_PROXY.",
         ) from None
-    return Lane(client)
+    return Lane(client, timed=transport is None)
 
 
 @cache
