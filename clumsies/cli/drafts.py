@@ -13,8 +13,14 @@ from rich.text import Text
 from clumsies.cli import output
 from clumsies.cli.connection import Connection, JsonOption, ProjectOption, connected
 from clumsies.cli.difference import print_change, print_conflicts
-from clumsies.errors import EXIT_CONFLICT, Conflict, InvalidRequest
-from clumsies.memory.text_merge import conflict_text, merge_texts
+from clumsies.errors import EXIT_CONFLICT, Conflict, InvalidRequest, IoFailed
+from clumsies.memory.text_merge import (
+    TextMerge,
+    conflict_marker_size,
+    conflict_text,
+    has_conflict_markers,
+    merge_texts,
+)
 
 SYNC_WAIT_S = 120.0
 
@@ -23,7 +29,6 @@ StatusOption = Annotated[
     str | None, typer.Option("--status", help="open, submitted, merged or discarded.")
 ]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=500)]
-MARKERS = ("<<<<<<< ", "||||||| ", ">>>>>>> ")
 
 
 def default_(
@@ -189,7 +194,7 @@ def _decide(
 ) -> dict[str, Any]:
     """The rebase with the conflicts decided for a side, or for a file's text."""
     if file is not None:
-        text = _text_of(file)
+        text = _text_of(file, _merge(candidate))
         resolved = _state(candidate["draft_state"]) | {"exists": True, "content": text}
         if resolved.get("path") is None:
             resolved["path"] = _state(candidate["current_state"]).get("path")
@@ -218,9 +223,19 @@ def _state(state: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _text_of(file: Path) -> str:
-    text = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
-    if any(line.startswith(MARKERS) for line in text.splitlines()):
+def _text_of(file: Path, merge: TextMerge) -> str:
+    """The decided text; raises Conflict where a place in it is not decided yet."""
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text("utf-8")
+    except OSError as error:
+        raise IoFailed(
+            "io_error", f"Cannot read {file}: {error.strerror}; check the path and its mode."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(
+            "invalid_request", f"{file} is not UTF-8; save it as UTF-8 and try again."
+        ) from error
+    if has_conflict_markers(text, conflict_marker_size(merge)):
         raise Conflict(
             "reconciliation_required",
             "The text still has conflict markers; decide each place and take the markers out.",
@@ -228,12 +243,21 @@ def _text_of(file: Path) -> str:
     return text
 
 
-def _write_markers(candidate: dict[str, Any], place: Path) -> None:
-    sides = [
+def _merge(candidate: dict[str, Any]) -> TextMerge:
+    base, current, draft = (
         _state(candidate[f"{name}_state"]).get("content") or ""
         for name in ("base", "current", "draft")
-    ]
-    place.write_text(conflict_text(merge_texts(*sides)), "utf-8")
+    )
+    return merge_texts(base, current, draft)
+
+
+def _write_markers(candidate: dict[str, Any], place: Path) -> None:
+    try:
+        place.write_text(conflict_text(_merge(candidate)), "utf-8")
+    except OSError as error:
+        raise IoFailed(
+            "io_error", f"Cannot write {place}: {error.strerror}; choose another place."
+        ) from error
 
 
 def _print_rebase(answer: dict[str, Any], draft: str, markers: Path | None) -> None:

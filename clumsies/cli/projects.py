@@ -205,12 +205,14 @@ class StatusFacts:
             self._ask_parts(daemon, project)
 
     def _ask_parts(self, daemon: Connection, project: str | None) -> None:
-        with self._noted("sync"):
-            self.sync = daemon.call("sync_status")
         with self._noted("project"):
             self.project_id = daemon.project(project)
         if self.project_id is None:
+            with self._noted("sync"):
+                self.sync = daemon.call("sync_status")
             return
+        with self._noted("sync"):
+            self.sync = daemon.call("project_sync_status", {"project_id": self.project_id})
         with self._noted("memory"):
             self.memory = daemon.call("memory_cache", {"project_id": self.project_id})
         with self._noted("index"):
@@ -248,7 +250,7 @@ def _print_status(facts: StatusFacts) -> None:
         ("memory", facts.line("memory", _memory_line)),
         ("index", facts.line("index", _index_line)),
         ("models", _models_line(facts.index) if facts.index else ""),
-        ("waiting", facts.line("sync", _waiting_line)),
+        ("sync", facts.line("sync", _sync_line)),
     ]
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="faint")
@@ -259,9 +261,16 @@ def _print_status(facts: StatusFacts) -> None:
     output.stdout().print(table)
 
 
-def _waiting_line(sync: dict[str, Any]) -> str:
+def _sync_line(sync: dict[str, Any]) -> str:
+    """What waits to be sent, and what keeps either channel from its work."""
     count = sync["pending_operation_count"]
-    return f"{count} operation{'' if count == 1 else 's'} for a Server"
+    parts = [f"{count} change{'' if count == 1 else 's'} to be sent" if count else "nothing waits"]
+    if refused := sync["failed_operation_count"]:
+        parts.append(f"{refused} refused, `clumsies drafts` shows them")
+    if behind := sync["behind_draft_count"]:
+        parts.append(f"{behind} draft{'' if behind == 1 else 's'} behind")
+    errors = {sync[name].get("last_error") for name in ("draft_sync", "commit_sync")} - {None}
+    return ", ".join([*parts, *(f"last error {code}" for code in sorted(map(str, errors)))])
 
 
 def _daemon_line(daemon: dict[str, Any]) -> str:

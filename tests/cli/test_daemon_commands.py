@@ -9,15 +9,12 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from clumsies.config import daemon_places
 from clumsies.daemon.lock import running_pid
-from clumsies.daemon.services import DaemonControl
 from clumsies.version import VERSION
-from tests.daemon.resident import resident_environment, write_files
+from tests.cli.shell import Shell
 from tests.daemon.running import LONG_S, wait_for
 
 FILES = {
@@ -26,54 +23,10 @@ FILES = {
 }
 
 
-class Shell:
-    """One home, one working directory; every command is a process."""
-
-    def __init__(self, root: Path):
-        self.environment = resident_environment(root) | {"NO_COLOR": "1"}
-        self.places = daemon_places(self.environment)
-        self.directory = root / "w"
-        write_files(self.directory, FILES)
-
-    def run(
-        self, *arguments: str, text: str = "", directory: Path | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "clumsies", *arguments],
-            cwd=directory or self.directory,
-            env=self.environment,
-            input=text,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            check=False,
-            timeout=LONG_S * 2,
-        )
-
-    def json(self, *arguments: str, text: str = "") -> dict[str, Any]:
-        """The one object of a command that has to succeed."""
-        result = self.run(*arguments, "--json", text=text)
-        assert result.returncode == 0, result.stderr
-        body: dict[str, Any] = json.loads(result.stdout)
-        return body
-
-    def error(self, code: int, *arguments: str) -> dict[str, Any]:
-        """The error object of a command that has to end with this exit code."""
-        result = self.run(*arguments, "--json")
-        assert result.returncode == code, (result.returncode, result.stderr)
-        assert result.stdout == ""
-        body: dict[str, Any] = json.loads(result.stderr)["error"]
-        assert set(body) == {"code", "message", "details"}
-        return body
-
-    def stop(self) -> None:
-        DaemonControl(self.places).stop()
-
-
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """A home whose daemon serves a bound project; tests of the module leave it working."""
-    shell = Shell(tmp_path_factory.mktemp("c"))
+    shell = Shell(tmp_path_factory.mktemp("c"), FILES)
     shell.json("init", "--name", "Küche [blue]")
     shell.json("import", ".")
     yield shell
@@ -82,7 +35,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Shell]:
-    shell = Shell(tmp_path)
+    shell = Shell(tmp_path, FILES)
     yield shell
     shell.stop()
 
@@ -110,8 +63,8 @@ def test_from_an_empty_home_to_a_new_text(own: Shell) -> None:
     status = own.json("status")
     assert status["problems"] == []
     assert status["memory"]["state"] == "ready"
-    assert status["sync"]["pending_operation_count"] == 1
-    assert "1 operation for a Server" in own.run("status").stdout
+    wait_for(lambda: own.json("status")["sync"]["pending_operation_count"] == 0, "sent")
+    assert "nothing waits" in own.run("status").stdout
 
 
 def test_every_store_command(shared: Shell) -> None:
@@ -124,10 +77,10 @@ def test_every_store_command(shared: Shell) -> None:
     [loaded] = shared.json("load", "quartz.md")["resources"]
     assert loaded["content"] == "# Quartz\n\nDrawer ten. €\n"
     assert loaded["description"] == "where it is"
-    detail = shared.json("drafts", draft)
+    detail = shared.json("drafts", "show", draft)
     kinds = [next(iter(each["operation"])) for each in detail["operations"]]
     assert kinds == ["create", "rename", "update"]
-    shown = shared.run("drafts", draft)
+    shown = shared.run("drafts", "show", draft)
     assert "Drawer ten" in shown.stdout
     listed = shared.run("drafts")
     assert draft in listed.stdout
@@ -154,7 +107,7 @@ def test_errors_have_their_exit_codes(shared: Shell) -> None:
         (("store", "create", "y.md", "--file", "nothing"), "io_error", 1),
         (("store", "delete", "mem_nobody"), "memory_resource_not_found", 5),
         (("store", "discard", name), "not_found", 5),
-        (("drafts", "draft_nobody"), "not_found", 5),
+        (("drafts", "show", "draft_nobody"), "not_found", 5),
         (("activate", " "), "invalid_request", 2),
         (("activate", "x", "--state", "nonsense"), "invalid_activation_state", 2),
         (("import", "nothing.md"), "not_found", 5),
@@ -293,7 +246,17 @@ def test_doctor_names_what_is_broken_around_the_daemon(own: Shell) -> None:
     assert own.run("status").returncode == 3
 
 
-HEAVY = ("numpy", "onnxruntime", "apsw", "httpx", "tokenizers", "usearch")
+HEAVY = (
+    "numpy",
+    "onnxruntime",
+    "apsw",
+    "httpx",
+    "keyring",
+    "litestar",
+    "sqlalchemy",
+    "tokenizers",
+    "usearch",
+)
 LIGHT = (
     ("init",),
     ("import", "."),
@@ -302,6 +265,9 @@ LIGHT = (
     ("activate", "key"),
     ("load", "money.md"),
     ("drafts",),
+    ("review",),
+    ("sync",),
+    ("whoami",),
     ("daemon", "status"),
 )
 PROBE = """
