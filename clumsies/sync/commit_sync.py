@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import apsw
@@ -25,7 +26,7 @@ from clumsies.memory.refs import (
     project_key,
     read_ref,
 )
-from clumsies.storage.database import all_rows
+from clumsies.storage.database import all_rows, first_row
 from clumsies.storage.generations import GenerationStore
 from clumsies.storage.local_database import LocalDatabase
 from clumsies.storage.object_store import insert_payload, read_payload
@@ -39,6 +40,8 @@ from clumsies.sync.membership import Membership
 from clumsies.sync.merged_drafts import awaiting_commit, settle_merged
 
 CONCURRENT_PROJECTS = 4
+_ATTEMPTS = 3
+_AT_THE_SERVER = f"SELECT 1 FROM local_drafts WHERE server_status = 'submitted' AND {ACTIVE} LIMIT 1"
 _RESTORABLE = frozenset({"commit_generation_missing", "commit_generation_corrupt"})
 
 
@@ -78,13 +81,30 @@ class CommitSync:
         self._clock_ns = clock_ns
         self._transfers = CommitTransfers(database, account)
 
-    def run(self, membership: Membership) -> CommitReport:
+    def run(self, membership: Membership, pull: Callable[[], object]) -> CommitReport:
         """Bring the organisation's Ref and every target's to where the Server has them.
 
-        Raises the error of the organisation's Ref: nothing moved then. Those of projects are in
-        the report.
+        Before a Ref moves under drafts that the Server has, `pull` reads the feed once more: the new commit
+        may have one of them, and the feed tells so. Raises the error of the organisation's Ref:
+        nothing moved then. Those of projects are in the report.
         """
-        report = CommitReport()
+        for attempt in range(1, _ATTEMPTS + 1):
+            report = CommitReport()
+            organization, prepared = self._prepare(membership, report)
+            known = self._awaiting(membership)
+            if attempt == _ATTEMPTS or not self._moves_under_drafts(prepared, organization):
+                break
+            with suppress(ClumsiesError):  # Commits do not wait for the feed.
+                pull()
+            if self._awaiting(membership) == known:
+                break
+        report.moved = self._move(prepared, organization, report)
+        return report
+
+    def _prepare(
+        self, membership: Membership, report: CommitReport
+    ) -> tuple[_Prepared, list[_Prepared]]:
+        """The organisation's and the projects' Refs, ready to be moved."""
         projects: list[str] = []
         for project_id in membership.targets:
             try:
@@ -95,17 +115,24 @@ class CommitSync:
         organization = self._organization(membership)
         prepared: list[_Prepared] = []
         with ThreadPoolExecutor(CONCURRENT_PROJECTS) as workers:
-            for project_id, outcome in zip(
-                projects,
-                workers.map(lambda name: self._attempt(name, membership.org_id), projects),
-                strict=True,
-            ):
+            outcomes = workers.map(lambda name: self._attempt(name, membership.org_id), projects)
+            for project_id, outcome in zip(projects, outcomes, strict=True):
                 if isinstance(outcome, ClumsiesError):
                     report.errors[project_id] = outcome
                 else:
                     prepared.append(outcome)
-        report.moved = self._move(prepared, organization, report)
-        return report
+        return organization, prepared
+
+    def _awaiting(self, membership: Membership) -> list[list[str]]:
+        with self._database.reader() as connection:
+            return [awaiting_commit(connection, name) for name in membership.targets]
+
+    def _moves_under_drafts(self, prepared: Sequence[_Prepared], organization: _Prepared) -> bool:
+        """Whether a Ref is to move while drafts here might be merged."""
+        with self._database.reader() as connection:
+            if all(_stands(connection, item) for item in (*prepared, organization)):
+                return False
+            return first_row(connection, _AT_THE_SERVER) is not None
 
     def _fetch_bases(self, project_id: str, org_id: str) -> None:
         with self._database.reader() as connection:

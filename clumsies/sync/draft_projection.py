@@ -315,10 +315,11 @@ def _settle(
     assert draft is not None
     place = Place(draft.base_commit_id, draft.target_id)
     if detail.draft.status == "discarded" or draft.status == "merged":
-        if before is not None and not before.is_active:
+        if any(row.is_discard for row in local_operations(connection, draft_id)):
             close_pending(connection, draft_id, now)
             return
-        carry_pending(connection, draft, place, now)
+        if before is not None and before.is_active:
+            carry_pending(connection, draft, place, now)
         fail_pending(connection, draft_id, now)
     elif draft.is_active and detail.draft.status != "merged":
         if not _applies(connection, draft):

@@ -24,7 +24,7 @@ from clumsies.sync.accounts import Account
 from clumsies.sync.collection import Collector
 from clumsies.sync.commit_sync import CommitReport, CommitSync
 from clumsies.sync.commit_transfer import CommitTransfers
-from clumsies.sync.draft_events import DraftFeed
+from clumsies.sync.draft_events import DraftFeed, FetchBases
 from clumsies.sync.draft_queue import DraftQueue, requeue
 from clumsies.sync.membership import Membership, refresh_membership
 from clumsies.sync.meta import write_meta
@@ -230,10 +230,16 @@ class Synchroniser:
             self._ended(account, "draft_sync", error, None)
             self._ended(account, "commit_sync", error, None)
             return error
+        transfers = CommitTransfers(self._database, account)
+
+        def fetch_bases(details: Collection[DraftDetail]) -> None:
+            transfers.fetch_bases(details, membership.org_id)
+
+        feed = DraftFeed(self._database, account, fetch_bases, self._clock_ns)
         self._running = frozenset({"draft_sync"})
-        drafts = self._drafts(account, membership)
+        drafts = self._drafts(account, membership, feed, fetch_bases)
         self._running = frozenset({"commit_sync"})
-        commits = self._commits(account, membership)
+        commits = self._commits(account, membership, lambda: feed.pull(membership))
         return drafts or commits
 
     def _stamp(self, account: Account, *channels: ChannelName) -> None:
@@ -252,14 +258,10 @@ class Synchroniser:
         with self._database.writer() as connection:
             stamp_outcome(connection, account, channel, code, success_at)
 
-    def _drafts(self, account: Account, membership: Membership) -> ClumsiesError | None:
-        transfers = CommitTransfers(self._database, account)
-
-        def fetch_bases(details: Collection[DraftDetail]) -> None:
-            transfers.fetch_bases(details, membership.org_id)
-
+    def _drafts(
+        self, account: Account, membership: Membership, feed: DraftFeed, fetch_bases: FetchBases
+    ) -> ClumsiesError | None:
         queue = DraftQueue(self._database, account, fetch_bases, self._clock_ns)
-        feed = DraftFeed(self._database, account, fetch_bases, self._clock_ns)
         error: ClumsiesError | None = None
         try:
             queue.drain(membership.targets)
@@ -270,12 +272,14 @@ class Synchroniser:
         self._ended(account, "draft_sync", error, self._now() if converged else None)
         return error
 
-    def _commits(self, account: Account, membership: Membership) -> ClumsiesError | None:
+    def _commits(
+        self, account: Account, membership: Membership, pull: Callable[[], object]
+    ) -> ClumsiesError | None:
         sync = CommitSync(self._database, self._storage, account, self._clock_ns, self._installing)
         report = CommitReport()
         error: ClumsiesError | None = None
         try:
-            report = sync.run(membership)
+            report = sync.run(membership, pull)
         except ClumsiesError as caught:
             error = caught
         with self._database.writer() as connection:
@@ -291,15 +295,6 @@ class Synchroniser:
         return error or next(iter(report.errors.values()), None)
 
     def _follow(self, membership: Membership) -> None:
-        """A Ref that moved may have been moved by a merge that the feed did not tell of yet, and
-        what was carried on from a merged draft waits to be sent: one more cycle, at once."""
-        with self._database.reader() as connection:
-            row = first_row(
-                connection,
-                "SELECT 1 FROM local_drafts WHERE server_status = 'submitted' "
-                "AND status IN ('open', 'submitted') LIMIT 1",
-            )
-        if row is not None or any(map(self._has_work, membership.targets)):
-            self._worker.wake()
-            with self._mutex:
-                self._asked.add(None)
+        """What was carried on from a merged draft waits to be sent: one more cycle, at once."""
+        if any(map(self._has_work, membership.targets)):
+            self.notify()

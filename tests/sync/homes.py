@@ -6,10 +6,16 @@ application over SQLite, in this process, behind a script of faults.
 
 from __future__ import annotations
 
+import gzip
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from sqlalchemy import Connection, delete, insert
+
+from clumsies.api.drafts import DraftDetail, DraftPage, StoredOperation
 from clumsies.memory.draft_rows import DraftDetail as LocalDraft
 from clumsies.memory.draft_rows import get_draft, list_drafts
 from clumsies.memory.drafts import DraftStore, StoreReceipt
@@ -22,6 +28,7 @@ from clumsies.server.database import Database, sqlite_url
 from clumsies.server.http.app import make_app
 from clumsies.server.migrations import migrate
 from clumsies.server.publication import ResourceChange
+from clumsies.server.schema import project_members
 from clumsies.storage.database import all_rows
 from clumsies.storage.local_database import LocalDatabase
 from clumsies.storage.project_storage import ProjectStorage
@@ -32,8 +39,8 @@ from clumsies.sync.sessions import FixedSession
 from clumsies.sync.synchroniser import Synchroniser
 from tests.server.conftest import NamedBearers
 from tests.server.memories import check_everything, paths, publish, put, ref_at
-from tests.server.world import World, make_world
-from tests.sync.fault_server import AsgiAnswers, FaultTransport
+from tests.server.world import BEGAN, World, make_world
+from tests.sync.fault_server import AsgiAnswers, Fault, FaultTransport, Reply
 
 SERVER_URL = "https://memory.example"
 PROJECT = "proj_alpha"
@@ -87,10 +94,50 @@ class TestServer:
     def memory(self) -> dict[str, str]:
         return paths(self.database, ref_at(self.database, f"org:{ORG}").commit_id)
 
+    def drafts(self) -> list[DraftDetail]:
+        """Every draft of `ann` with its operations, the first created first."""
+        with self.client("ann") as client:
+            page = client.call("GET", "/api/v1/drafts", DraftPage, query={"limit": 200})
+            found = [Reviews(client).draft(item.draft_id) for item in page.items]
+        return found[::-1]
+
+    def texts(self) -> list[str]:
+        """What the operations of all drafts say, in order of draft and operation."""
+        return [said(operation) for detail in self.drafts() for operation in detail.operations]
+
+    def set_member(self, is_member: bool, user: str = "ann") -> None:
+        """Let a user be a member of alpha, or not."""
+
+        def work(connection: Connection) -> None:
+            table = project_members
+            if is_member:
+                connection.execute(
+                    insert(table).values(
+                        project_id=PROJECT, user_id=f"user_{user}", role="member", joined_at=BEGAN
+                    )
+                )
+            else:
+                connection.execute(
+                    delete(table).where(
+                        table.c.project_id == PROJECT, table.c.user_id == f"user_{user}"
+                    )
+                )
+
+        self.database.write(work)
+
     def submit(self, *server_draft_ids: str) -> str:
         """A review of these drafts; its id."""
         with self.client("ann") as client:
             return Reviews(client).submit(list(server_draft_ids), None, None).review_id
+
+    def rebase(self, server_draft_id: str) -> None:
+        """Carry a clean rebase of a draft out."""
+        with self.client("ann") as client:
+            reviews = Reviews(client)
+            candidate = reviews.candidate(reviews.draft(server_draft_id).draft)
+            assert candidate is not None
+            assert candidate.status == "clean"
+            reviews.rebase(candidate)
 
     def merge(self, review_id: str) -> None:
         with self.client("owner") as client:
@@ -100,6 +147,27 @@ class TestServer:
         check_everything(self.database)
         self.answers.close()
         self.database.close()
+
+
+def altered(name: str, change: Callable[[Any], object]) -> Fault:
+    """The application's answer with its JSON changed in place, or by what `change` returns."""
+
+    def alter(reply: Reply | None) -> Reply:
+        assert reply is not None
+        body = gzip.decompress(reply.body) if reply.headers.get("content-encoding") else reply.body
+        value = json.loads(body)
+        new = change(value)
+        kept = {n: v for n, v in reply.headers.items() if n != "content-encoding"}
+        return Reply(reply.status, kept, json.dumps(value if new is None else new).encode())
+
+    return Fault(name, True, alter)
+
+
+def said(operation: StoredOperation) -> str:
+    """The text, new path or action of an operation."""
+    if operation.content is not None:
+        return operation.content.content
+    return operation.new_path or operation.action
 
 
 class Home:
