@@ -23,6 +23,8 @@ _COUNT = text(
 )
 _START = 0
 _LONGEST_CURSOR = 18
+_LAST = 2**31 - 1
+"""The last sequence that the column can hold."""
 
 
 def record_events(
@@ -71,7 +73,10 @@ def list_events(act: Act, after_cursor: str | None, limit: int = DEFAULT_LIMIT) 
     after = _sequence(after_cursor)
     rows = act.connection.execute(
         select(draft_events)
-        .where(draft_events.c.author_id == act.principal.user_id, draft_events.c.sequence > after)
+        .where(
+            draft_events.c.author_id == act.principal.user_id,
+            draft_events.c.sequence > min(after, _LAST),
+        )
         .order_by(draft_events.c.sequence)
         .limit(limit + 1)
     ).all()
