@@ -434,3 +434,35 @@ def server_settings(environ: Mapping[str, str] | None = None) -> ServerSettings:
         or ServerSettings().client_redirect_uris,
         cors_origins=listed("CORS_ORIGINS"),
     )
+
+
+DEFAULT_SYNC_INTERVAL_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSettings:
+    """Whether the daemon synchronizes by itself, and how long it waits in between."""
+
+    interval_ms: int = DEFAULT_SYNC_INTERVAL_MS
+    enabled: bool = True
+
+
+def sync_settings(environ: Mapping[str, str] | None = None) -> SyncSettings:
+    """What `CLUMSIES_SYNC_INTERVAL_MS` (1 or more) and `CLUMSIES_SYNC_ENABLED` say.
+
+    Raises InvalidRequest("invalid_config") for what is neither a number nor a yes or no.
+    """
+    env = os.environ if environ is None else environ
+    interval = env.get("CLUMSIES_SYNC_INTERVAL_MS", "").strip()
+    if interval and not (interval.isascii() and interval.isdigit() and 0 < int(interval) <= 2**31):
+        raise InvalidRequest(
+            "invalid_config", "CLUMSIES_SYNC_INTERVAL_MS takes a number of milliseconds from 1 on."
+        )
+    enabled = env.get("CLUMSIES_SYNC_ENABLED", "").strip().lower()
+    if enabled not in {"", *_YES, *_NO}:
+        raise InvalidRequest("invalid_config", "CLUMSIES_SYNC_ENABLED takes `true` or `false`.")
+    return SyncSettings(int(interval or DEFAULT_SYNC_INTERVAL_MS), enabled not in _NO)
+
+
+_YES = frozenset({"1", "on", "yes", "true"})
+_NO = frozenset({"0", "off", "no", "false"})

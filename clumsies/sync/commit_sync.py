@@ -41,7 +41,9 @@ from clumsies.sync.merged_drafts import awaiting_commit, settle_merged
 
 CONCURRENT_PROJECTS = 4
 _ATTEMPTS = 3
-_AT_THE_SERVER = f"SELECT 1 FROM local_drafts WHERE server_status = 'submitted' AND {ACTIVE} LIMIT 1"
+_AT_THE_SERVER = (
+    f"SELECT 1 FROM local_drafts WHERE server_draft_id IS NOT NULL AND {ACTIVE} LIMIT 1"
+)
 _RESTORABLE = frozenset({"commit_generation_missing", "commit_generation_corrupt"})
 
 
@@ -84,9 +86,9 @@ class CommitSync:
     def run(self, membership: Membership, pull: Callable[[], object]) -> CommitReport:
         """Bring the organisation's Ref and every target's to where the Server has them.
 
-        Before a Ref moves under drafts that the Server has, `pull` reads the feed once more: the new commit
-        may have one of them, and the feed tells so. Raises the error of the organisation's Ref:
-        nothing moved then. Those of projects are in the report.
+        Before a Ref moves under drafts that the Server has, `pull` reads the feed once more: the
+        new commit may have one of them, and the feed tells so. Raises the error of the
+        organisation's Ref: nothing moved then. Those of projects are in the report.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             report = CommitReport()

@@ -77,7 +77,8 @@ class CommitTransfers:
         """
         if have is not None:
             transfer = self._transfer(latest.commit_id, have)
-            completed = self._completed(transfer)
+            named = transfer.base_commit_id in (have, None)
+            completed = self._completed(transfer) if named else None
             if completed is not None and not _problem(completed, authority, latest):
                 return _canonical(completed)
         payload = self._whole(latest.commit_id)

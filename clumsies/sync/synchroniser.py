@@ -152,8 +152,12 @@ class Synchroniser:
         """A turn of the worker."""
         with self._mutex:
             asked, self._asked = self._asked, set()
-        with self._cycling:
-            self._run(self._chosen(asked, tick=tick), tick)
+        try:
+            with self._cycling:
+                self._run(self._chosen(asked, tick=tick), tick)
+        except Exception as error:  # The worker's outermost turn: it goes on.
+            if self._log is not None:
+                self._log.failed("sync_cycle_failed", error)
 
     def _chosen(self, asked: set[str | None], *, tick: bool) -> list[Account]:
         """The accounts of a cycle. The Server's is asked at each interval; a local one only for
@@ -188,18 +192,16 @@ class Synchroniser:
             )
         return row is not None
 
-    def _run(self, accounts: Sequence[Account], tick: bool) -> list[ClumsiesError]:
+    def _run(self, accounts: Sequence[Account], tick: bool) -> list[Exception]:
         if tick:
             requeue(self._database, ["retrying"], self._now())
-        errors: list[ClumsiesError] = []
+        errors: list[Exception] = []
         for account in accounts:
+            error: Exception | None
             try:
                 error = self._one(account)
-            except Exception as unexpected:  # The worker's outermost turn.
-                self._failure_log(account, unexpected)
-                if not self._worker.is_running:
-                    raise
-                continue
+            except Exception as unexpected:  # One account's fault is no other's.
+                error = unexpected
             finally:
                 self._running = frozenset()
             self._failure_log(account, error)
