@@ -217,7 +217,7 @@ def _identity(claims: Mapping[str, Any], issuer: str) -> Identity:
         issuer,
         subject,
         email,
-        claims.get("email_verified") in (True, "true"),
+        claims.get("email_verified") is True or claims.get("email_verified") == "true",
         _text(claims.get("name"), 300),
         _text(claims.get("picture"), 2_048),
     )
