@@ -195,6 +195,7 @@ class Resident:
     def close(self) -> None:
         """End what is under way, close indexes, models and the database."""
         self._closing.set()
+        self.sync.prepare_to_stop()
         self.server.close()
         self.local.close()
         self.sync.stop(STOP_TIMEOUT_S)

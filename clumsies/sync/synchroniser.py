@@ -82,6 +82,7 @@ class Synchroniser:
         self._asked: set[str | None] = set()
         self._running: frozenset[str] = frozenset()
         self._failures: dict[str, WorkerLog] = {}
+        self._ending = False
         requeue(database, ["syncing"], self._now())  # of a process that ended meanwhile
 
     def set_accounts(self, accounts: Sequence[Account]) -> None:
@@ -140,6 +141,10 @@ class Synchroniser:
             errors = self._run(accounts, tick)
         if errors:
             raise errors[0]
+
+    def prepare_to_stop(self) -> None:
+        """From now on a failure is no news: the clients are about to be closed."""
+        self._ending = True
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
         """End after the cycle that runs; whether it ended in time."""
@@ -213,7 +218,7 @@ class Synchroniser:
         return errors
 
     def _failure_log(self, account: Account, error: BaseException | None) -> None:
-        if self._log is None:
+        if self._log is None or self._ending:
             return
         key = account.meta_key("sync")
         log = self._failures.setdefault(key, WorkerLog(self._log, "sync"))
