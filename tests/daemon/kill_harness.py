@@ -372,6 +372,7 @@ class Harness:
             self._check_found(marked[-1].marks[-1])
         if thorough:
             self._check_index()
+            self._check_authority()
             self._start_shared_anew()
 
     def _check_memory(self, found: dict[str, dict[str, Any]]) -> None:
@@ -410,6 +411,42 @@ class Harness:
                 f"{len(stored)} operations stored, {len(acknowledged)} acknowledged and "
                 f"{self.ledger.carried_out} found carried out"
             )
+
+    def _check_authority(self) -> None:
+        """Once everything is sent: each operation is with the local authority, once, in the draft
+        and at the place that it has here."""
+
+        def sent() -> bool:
+            self._project.client.call("retry_sync", {"channel": "drafts"})
+            status = self._project.client.call("sync_status")
+            return not status["pending_operation_count"] and not status["failed_operation_count"]
+
+        wait_for(sent, "every operation is with the authority")
+        here = self._rows(
+            "local.db",
+            "SELECT server_draft_id, local_operation_id FROM local_draft_operations "
+            "JOIN local_drafts USING (draft_id) WHERE operation_json NOT LIKE '{\"discard\":%' "
+            "ORDER BY server_draft_id, operation_rowid",
+        )
+        there = self._rows(
+            "authority.db",
+            "SELECT draft_id, local_operation_id FROM draft_operations ORDER BY draft_id, ordinal",
+        )
+        if here != there:
+            raise Broken(
+                f"{len(here)} operations here, {len(there)} with the authority, and not the same: "
+                f"{sorted(set(here) ^ set(there))[:3]}"
+            )
+
+    def _rows(self, name: str, query: str) -> list[tuple[Any, ...]]:
+        place = str(self._places.root / name)
+        connection = apsw.Connection(place, flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            if connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
+                raise Broken(f"{name} is damaged")
+            return connection.execute(query).fetchall()
+        finally:
+            connection.close()
 
     def _check_found(self, mark: str) -> None:
         found: list[str] = []
