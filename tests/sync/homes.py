@@ -13,14 +13,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert
+from sqlalchemy import Connection, delete, insert, select
 
-from clumsies.api.drafts import DraftDetail, DraftPage, StoredOperation
+from clumsies.api.drafts import DraftDetail, DraftPage
 from clumsies.memory.draft_rows import DraftDetail as LocalDraft
 from clumsies.memory.draft_rows import get_draft, list_drafts
 from clumsies.memory.drafts import DraftStore, StoreReceipt
 from clumsies.memory.effective import EffectiveMemory
-from clumsies.memory.operations import StoreOperation, StoreRequest
+from clumsies.memory.operations import (
+    Create,
+    Rename,
+    StoreOperation,
+    StoreRequest,
+    Update,
+    decode_operation,
+)
 from clumsies.memory.projects import ProjectDirectory
 from clumsies.server.acting import Acting
 from clumsies.server.context import ServerContext, random_id
@@ -28,7 +35,7 @@ from clumsies.server.database import Database, sqlite_url
 from clumsies.server.http.app import make_app
 from clumsies.server.migrations import migrate
 from clumsies.server.publication import ResourceChange
-from clumsies.server.schema import project_members
+from clumsies.server.schema import draft_operations, drafts, project_members
 from clumsies.storage.database import all_rows
 from clumsies.storage.local_database import LocalDatabase
 from clumsies.storage.project_storage import ProjectStorage
@@ -103,7 +110,14 @@ class TestServer:
 
     def texts(self) -> list[str]:
         """What the operations of all drafts say, in order of draft and operation."""
-        return [said(operation) for detail in self.drafts() for operation in detail.operations]
+        query = (
+            select(draft_operations.c.operation_json)
+            .join(drafts, drafts.c.draft_id == draft_operations.c.draft_id)
+            .order_by(drafts.c.created_at, drafts.c.draft_id, draft_operations.c.ordinal)
+        )
+        with self.database.read() as connection:
+            found = [decode_operation(text.encode()) for text in connection.scalars(query)]
+        return [said(operation) for operation in found]
 
     def set_member(self, is_member: bool, user: str = "ann") -> None:
         """Let a user be a member of alpha, or not."""
@@ -163,11 +177,12 @@ def altered(name: str, change: Callable[[Any], object]) -> Fault:
     return Fault(name, True, alter)
 
 
-def said(operation: StoredOperation) -> str:
+def said(operation: StoreOperation) -> str:
     """The text, new path or action of an operation."""
-    if operation.content is not None:
-        return operation.content.content
-    return operation.new_path or operation.action
+    part = operation.only()
+    if isinstance(part, Create) or (isinstance(part, Update) and part.content is not None):
+        return str(part.content and part.content.content)
+    return part.new_path if isinstance(part, Rename) else "delete"
 
 
 class Home:
