@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from clumsies.api.imports import ImportAnswer, ImportedFile
 from clumsies.errors import InvalidRequest
@@ -21,8 +21,6 @@ from clumsies.logs import EventLog
 from clumsies.memory.drafts import random_id
 from clumsies.memory.projects import KnownProject
 from clumsies.memory.refs import ACTIVE, organization_key, project_key, read_ref
-from clumsies.server.imports import ImportedText
-from clumsies.server.local import DATABASE_NAME, LocalServer
 from clumsies.storage.database import all_rows
 from clumsies.storage.local_database import LocalDatabase
 from clumsies.storage.object_store import read_payload
@@ -35,6 +33,10 @@ from clumsies.sync.remote import RemoteClient, in_process_transport
 from clumsies.sync.remote.shared import shared_transport
 from clumsies.sync.sessions import FixedSession
 
+if TYPE_CHECKING:  # A daemon whose projects are all a Server's never loads the authority.
+    from clumsies.server.local import LocalServer
+
+DATABASE_NAME = "authority.db"
 _SECRET_BYTES = 32
 _MAX_NAME = 200
 T = TypeVar("T")
@@ -95,6 +97,8 @@ class LocalProjects:
 
     def import_files(self, project: KnownProject, files: Iterable[ImportedFile]) -> ImportAnswer:
         """Make the files part of the project's memory, in one commit; nothing is installed yet."""
+        from clumsies.server.imports import ImportedText
+
         texts = [ImportedText(file.path, file.content, file.description) for file in files]
         report = self._opened().import_texts(project.project_id, project.org_id, texts, False)
         return ImportAnswer(
@@ -148,6 +152,8 @@ class LocalProjects:
         )
 
     def _opened(self) -> LocalServer:
+        from clumsies.server.local import LocalServer
+
         with self._mutex:
             if self._closed:
                 raise InvalidRequest("invalid_request", "The daemon ends; start it again.")

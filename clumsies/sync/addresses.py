@@ -54,7 +54,7 @@ def is_loopback(host: str) -> bool:
 def _unusable(what: str) -> InvalidRequest:
     return InvalidRequest(
         "invalid_config",
-        f"The Server's address {what}; set CLUMSIES_SERVER_URL to one like https://host.",
+        f"The Server's address {what}; give `clumsies login` one like https://host.",
     )
 
 
