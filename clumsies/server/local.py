@@ -44,7 +44,6 @@ from clumsies.server.selection_rows import SelectionChange, change_selection
 from clumsies.storage.objects import CommitPayload
 from clumsies.storage.payload_checks import Authority, verify_payload
 
-DATABASE_NAME = "authority.db"
 _EMAIL = "you@localhost"
 
 
