@@ -64,6 +64,11 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
         ("add", "judge", "show", "list_", "export", "import_", "run", "compare"),
         "Judged queries: kept, carried to another machine, asked again and compared.",
     ),
+    "server": (
+        "server",
+        ("run", "init", "migrate", "create_user", "health"),
+        "The authority of an organisation: shared memory, reviews, members.",
+    ),
     "models": (
         "models",
         ("status", "prepare", "use", "verify", "path"),

@@ -7,9 +7,14 @@ stands for; setup is closed by the owner's sign-in.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
 
+from clumsies.api.admin import Email
+from clumsies.api.common import Title
+from clumsies.api.identity import OrgRole
 from clumsies.api.setup import SetupConfiguration, SetupState
 from clumsies.errors import Conflict, InvalidRequest, NotFound, Refused
 from clumsies.server import audit, oidc
@@ -42,6 +47,17 @@ class NewOrganization:
     owner_id: str
 
 
+def checked_text(value: str, kind: Any, what: str) -> str:
+    """The text, where it is a `kind` of the HTTP interface; raises InvalidRequest that names
+    `what`."""
+    try:
+        return str(msgspec.convert(value, kind))
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(
+            "invalid_request", f"That is no {what} that can be used; correct it."
+        ) from error
+
+
 def create_organization(
     context: ServerContext, name: str, owner_email: str, *, active: bool = False
 ) -> NewOrganization:
@@ -49,6 +65,8 @@ def create_organization(
 
     Raises Conflict("already_exists") for a second one of the same name.
     """
+    checked_text(name, Title, "name of an organisation")
+    checked_text(owner_email, Email, "email address")
 
     def work(connection: Connection) -> NewOrganization:
         now = row_time(context.clock_ns())
@@ -266,6 +284,11 @@ def create_user(
     With `token_name` the member is active at once and has a token of that name; an existing member
     gets the token alone. Without it a second member of an address is Conflict("already_exists").
     """
+    checked_text(email, Email, "email address")
+    checked_text(role, OrgRole, "role")
+    for text in (display_name, token_name):
+        if text is not None:
+            checked_text(text, Title, "name")
     secret = new_secret("personal") if token_name is not None else None
 
     def work(connection: Connection) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
@@ -43,8 +46,22 @@ def routes() -> list[Any]:
     return [route for name in names if find_spec(name) for route in import_module(name).ROUTES]
 
 
-def make_app(context: ServerContext) -> AsgiApp:
-    """The application over `context`."""
+def make_app(
+    context: ServerContext,
+    *,
+    threads: int | None = None,
+    on_stop: Callable[[], None] | None = None,
+) -> AsgiApp:
+    """The application over `context`.
+
+    Where a server speaks the lifespan protocol, requests run in `threads` threads of its loop from
+    the start, and `on_stop` is called at the end.
+    """
+
+    async def use_threads() -> None:
+        executor = ThreadPoolExecutor(threads, "request")
+        asyncio.get_running_loop().set_default_executor(executor)
+
     handlers = routes()
     origins = context.settings.cors_origins
     app = Litestar(
@@ -59,5 +76,7 @@ def make_app(context: ServerContext) -> AsgiApp:
         cors_config=CORSConfig(list(origins), expose_headers=_EXPOSED) if origins else None,
         openapi_config=None,
         logging_config=None,
+        on_startup=[use_threads] if threads else [],
+        on_shutdown=[on_stop] if on_stop else [],
     )
     return RequestIds(cast(AsgiApp, app), context.log)
