@@ -8,17 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.team.cut_network import Network
 from tests.team.machines import Machine
 from tests.team.server_process import ServerProcess
 
 
 @dataclass
 class Team:
-    """`ann` proposes; her network can be cut. `olga` owns the organisation and merges."""
+    """`ann` proposes, `olga` owns the organisation and merges; each has a network of her own."""
 
     server: ServerProcess
-    network: Network
     ann: Machine
     olga: Machine
 
@@ -27,12 +25,10 @@ class Team:
 def team(tmp_path: Path, postgresql_url: str) -> Iterator[Team]:
     server = ServerProcess(tmp_path / "server", postgresql_url)
     try:
-        network = Network(server.port)
-        ann = Machine(tmp_path / "ann", server, server.member["token"], network.url)
+        ann = Machine(tmp_path / "ann", server, server.member["token"])
         olga = Machine(tmp_path / "olga", server, server.owner["token"])
-        yield Team(server, network, ann, olga)
+        yield Team(server, ann, olga)
         ann.stop()
         olga.stop()
-        network.close()
     finally:
         server.end()

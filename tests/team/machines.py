@@ -14,6 +14,7 @@ from typing import Any
 from clumsies.errors import ClumsiesError
 from tests.daemon.resident import Project, Resident, write_files
 from tests.daemon.running import LONG_S, wait_for
+from tests.team.cut_network import Network
 from tests.team.server_process import ServerProcess
 
 INTERVAL_MS = 300
@@ -21,22 +22,23 @@ INTERVAL_MS = 300
 
 
 class Machine:
-    """It is bound to the Server's project once it is made. `url` is how it reaches the Server."""
+    """It is bound to the Server's project once it is made, and reaches it over `network`."""
 
-    def __init__(self, home: Path, server: ServerProcess, token: str, url: str | None = None):
+    def __init__(self, home: Path, server: ServerProcess, token: str):
         self.home = home
+        self.network = Network(server.port)
         self.directory = home / "w"
         self.token = token
         self._server = server
-        self._more = {"CLUMSIES_SYNC_INTERVAL_MS": str(INTERVAL_MS), "CLUMSIES_TOKEN": token}
         write_files(self.directory, {})
         self.start()
-        self.login = self.run("login", url or server.url)
+        self.login = self.run("login", self.network.url)
         self.bound = self.run("bind", server.project_id)
         assert (self.login.returncode, self.bound.returncode) == (0, 0), self.login.stderr
 
     def start(self) -> None:
-        self.daemon = Resident(self.home, **self._more)
+        more = {"CLUMSIES_SYNC_INTERVAL_MS": str(INTERVAL_MS), "CLUMSIES_TOKEN": self.token}
+        self.daemon = Resident(self.home, **more)
         self.project = Project(self.daemon.client(), self._server.project_id)
 
     def kill(self) -> None:
@@ -45,6 +47,7 @@ class Machine:
 
     def stop(self) -> None:
         self.daemon.end()
+        self.network.close()
 
     def run(self, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
         """A command in the bound directory."""

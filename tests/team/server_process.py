@@ -92,9 +92,10 @@ class ServerProcess:
         path: str,
         body: dict[str, Any] | None = None,
         headers: dict[str, str] | None = None,
+        token: str | None = None,
     ) -> dict[str, Any]:
-        """The answer to a request of the owner's, which has to succeed."""
-        bearer = {"authorization": f"Bearer {self.owner['token']}", **(headers or {})}
+        """The answer to a request, the owner's unless with `token`; it has to succeed."""
+        bearer = {"authorization": f"Bearer {token or self.owner['token']}", **(headers or {})}
         answer = httpx.request(
             method, f"{self.url}/api/v1{path}", json=body, headers=bearer, timeout=LONG_S
         )
