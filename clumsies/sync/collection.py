@@ -1,4 +1,5 @@
-"""Removing commits that nothing needs: no Ref stands at them and no active draft on them.
+"""Removing commits that nothing needs: no Ref stands at them, and on them no draft that is
+active or still to be sent.
 
 A commit is removed in the second cycle that finds it unneeded, so that a reader that began before
 the Ref moved still finds its texts.
@@ -60,7 +61,9 @@ def _unneeded(connection: apsw.Connection) -> frozenset[str]:
         connection,
         "SELECT commit_id FROM cached_commits EXCEPT "
         "SELECT commit_id FROM cached_refs EXCEPT "
-        f"SELECT base_commit_id FROM local_drafts WHERE {ACTIVE}",
+        f"SELECT base_commit_id FROM local_drafts WHERE {ACTIVE} EXCEPT "
+        "SELECT base_commit_id FROM local_drafts JOIN local_draft_operations USING (draft_id) "
+        "WHERE sync_status <> 'synced'",
     )
     return frozenset(str(row[0]) for row in rows)
 

@@ -68,6 +68,8 @@ def project_draft(connection: apsw.Connection, detail: DraftDetail, now: str) ->
     else:
         _check_same(before, detail)
         draft_id = before.draft_id
+        if before.server_draft_id is None:
+            _renew_discard(connection, draft_id, now)
     rewritten = False
     if detail.draft.status == "merged" and before is not None:
         _link_only(connection, draft_id, stated, now)
@@ -132,6 +134,16 @@ def _check_same(draft: Draft, detail: DraftDetail) -> None:
             known=draft.server_version,
             stated=stated.version,
         )
+
+
+def _renew_discard(connection: apsw.Connection, draft_id: str, now: str) -> None:
+    """A draft that was given up unsent has reached the Server after all: it has to hear of it."""
+    connection.execute(
+        "UPDATE local_draft_operations SET sync_status = 'queued', updated_at = ? "
+        "WHERE draft_id = ? AND sync_status = 'synced' "
+        "AND json_extract(operation_json, '$.discard') IS NOT NULL",
+        (now, draft_id),
+    )
 
 
 def _insert(connection: apsw.Connection, detail: DraftDetail, stated: Sequence[_Stated]) -> str:

@@ -10,7 +10,7 @@ import apsw
 import msgspec
 
 from clumsies.memory.refs import ACTIVE, project_key, read_ref
-from clumsies.storage.database import only_row
+from clumsies.storage.database import all_rows, only_row
 from clumsies.sync.accounts import Account
 from clumsies.sync.membership import (
     CURSOR_KEY,
@@ -92,10 +92,10 @@ def read_status(
     unavailable = tuple(
         found for each in accounts for found in unavailable_projects(connection, each)
     )
-    away = (msgspec.json.encode([found.project_id for found in unavailable]).decode(),)
-    counts = only_row(connection, _OPERATIONS, away)
+    usable = (msgspec.json.encode(_usable(connection, accounts)).decode(),)
+    counts = only_row(connection, _OPERATIONS, usable)
     queued, retrying, failed = (int(value or 0) for value in counts)
-    behind, conflicts = (int(value or 0) for value in only_row(connection, _DRAFTS, away))
+    behind, conflicts = (int(value or 0) for value in only_row(connection, _DRAFTS, usable))
     selected = project_id or read_meta(connection, SELECTED_KEY)
     ref = read_ref(connection, project_key(selected)) if selected else None
     drafts = _facts(connection, account, "draft_sync")
@@ -128,6 +128,16 @@ def _account(accounts: Sequence[Account], project_id: str | None) -> Account | N
     own = [each for each in accounts if project_id is not None and each.project_id == project_id]
     servers = [each for each in accounts if not each.is_local]
     return next(iter([*own, *servers, *accounts]), None)
+
+
+def _usable(connection: apsw.Connection, accounts: Sequence[Account]) -> list[str]:
+    """Projects that the accounts may keep in step, as the last membership had them."""
+    found = [str(each.project_id) for each in accounts if each.is_local]
+    query = "SELECT project_id FROM server_projects WHERE server_url = ? AND available"
+    for each in accounts:
+        if not each.is_local:
+            found += [str(row[0]) for row in all_rows(connection, query, (each.server_url,))]
+    return found
 
 
 def _facts(
@@ -178,9 +188,9 @@ def _has_project_error(connection: apsw.Connection) -> bool:
 _OPERATIONS = (
     "SELECT sum(sync_status IN ('queued', 'syncing')), sum(sync_status = 'retrying'), "
     "sum(sync_status = 'failed') FROM local_draft_operations JOIN local_drafts USING (draft_id) "
-    "WHERE sync_status <> 'synced' AND project_id NOT IN (SELECT value FROM json_each(?))"
+    "WHERE sync_status <> 'synced' AND project_id IN (SELECT value FROM json_each(?))"
 )
 _DRAFTS = (
     "SELECT sum(freshness = 'behind'), sum(reconciliation = 'conflicts') FROM local_drafts "
-    f"WHERE {ACTIVE} AND project_id NOT IN (SELECT value FROM json_each(?))"
+    f"WHERE {ACTIVE} AND project_id IN (SELECT value FROM json_each(?))"
 )

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from clumsies.api.drafts import DraftDetail
 from clumsies.errors import ClumsiesError
@@ -38,6 +39,7 @@ from clumsies.sync.status import (
 )
 from clumsies.sync.worker import SyncWorker
 
+RetryChannel = Literal["drafts", "commits", "all"]
 STOP_TIMEOUT_S = 40.0
 """More than one request may take; closing the clients first ends them at once."""
 
@@ -106,7 +108,7 @@ class Synchroniser:
             self._asked.add(project_id)
         self._worker.wake()
 
-    def retry(self, channel: str = "all", project_id: str | None = None) -> Retry:
+    def retry(self, channel: RetryChannel = "all", project_id: str | None = None) -> Retry:
         """Try again now; what the Server refused is sent again too, unless commits are meant."""
         retry_id = random_id("retry")
         with self._database.writer() as connection:

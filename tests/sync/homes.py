@@ -9,10 +9,12 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, delete, insert, select
 
 from clumsies.api.drafts import DraftDetail, DraftPage
@@ -35,7 +37,7 @@ from clumsies.server.database import Database, sqlite_url
 from clumsies.server.http.app import make_app
 from clumsies.server.migrations import migrate
 from clumsies.server.publication import ResourceChange
-from clumsies.server.schema import draft_operations, drafts, project_members
+from clumsies.server.schema import draft_operations, draft_revisions, drafts, project_members
 from clumsies.storage.database import all_rows
 from clumsies.storage.local_database import LocalDatabase
 from clumsies.storage.project_storage import ProjectStorage
@@ -63,6 +65,12 @@ class Clock:
 
     def __call__(self) -> int:
         return next(self._readings)
+
+
+class _Past(msgspec.Struct):
+    """An operation as a draft had it before a rebase."""
+
+    operation: StoreOperation
 
 
 class TestServer:
@@ -118,6 +126,13 @@ class TestServer:
         with self.database.read() as connection:
             found = [decode_operation(text.encode()) for text in connection.scalars(query)]
         return [said(operation) for operation in found]
+
+    def taken(self) -> Counter[str]:
+        """How often each text was ever taken into a draft, before rebases too."""
+        with self.database.read() as connection:
+            past = connection.scalars(select(draft_revisions.c.operations_json))
+            rebased = [row for text in past for row in msgspec.json.decode(text, type=list[_Past])]
+        return Counter(self.texts()) + Counter(said(row.operation) for row in rebased)
 
     def set_member(self, is_member: bool, user: str = "ann") -> None:
         """Let a user be a member of alpha, or not."""

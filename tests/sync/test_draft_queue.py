@@ -267,6 +267,26 @@ def test_a_refused_draft_can_be_discarded(home: Home, server: TestServer) -> Non
     assert home.sync.status().failed_operation_count == 0
 
 
+def test_a_draft_that_arrived_unheard_is_discarded_there_too(
+    home: Home, server: TestServer
+) -> None:
+    home.run()
+    receipt = home.store(create("n.md", "one"))
+    home.script.plan(reset(after=True), method="POST", path=DRAFTS)
+    failing_run(home)
+    home.script.plan(status(403), method="POST", path=DRAFTS)
+    home.script.plan(status(503), method="GET", path="/api/v1/draft-events")
+    failing_run(home)
+    assert home.statuses(receipt.draft_id) == ["failed"]
+    home.store(discard(receipt.draft_id))
+    home.run()
+    assert home.contents() == {}
+    home.run()
+    assert [d.draft.status for d in server.drafts()] == ["discarded"]
+    assert home.statuses(receipt.draft_id) == ["synced", "synced"]
+    assert home.draft(receipt.draft_id).draft.status == "discarded"
+
+
 def test_a_discard_takes_what_another_machine_added(
     home: Home, other: Home, server: TestServer
 ) -> None:
