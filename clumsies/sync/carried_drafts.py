@@ -53,6 +53,8 @@ def carry_pending(connection: apsw.Connection, draft: Draft, place: Place, now: 
     if not moved:
         return None
     draft_id = random_id("draft")
+    if place.target_id is None:
+        moved = _text_first(moved)
     path = path_after([row.operation for row in synced]) or draft.path
     operations = _rewritten([row.operation for row in moved], path, place, draft_id)
     if operations is None:
@@ -79,6 +81,12 @@ def carry_pending(connection: apsw.Connection, draft: Draft, place: Place, now: 
     coordinate_draft(connection, draft_id, organization_commit(connection, draft.project_id))
     request_build(connection, draft.project_id)
     return draft_id
+
+
+def _text_first(rows: Sequence[LocalOperation]) -> list[LocalOperation]:
+    """The first whole text before what is done to it: where it stands does not change that."""
+    texts = [row for row in rows if row.operation.update is not None]
+    return [*texts[:1], *(row for row in rows if row not in texts[:1])]
 
 
 def _rewritten(

@@ -325,7 +325,8 @@ def _settle(
     operations that the Server has not confirmed and that have no place in it any more."""
     draft = read_draft(connection, draft_id)
     assert draft is not None
-    place = Place(draft.base_commit_id, draft.target_id)
+    stands = _base(connection, draft) is not None
+    place = Place(draft.base_commit_id, draft.target_id if stands else None)
     if detail.draft.status == "discarded" or draft.status == "merged":
         if any(row.is_discard for row in local_operations(connection, draft_id)):
             close_pending(connection, draft_id, now)

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, delete, insert, select
 
-from clumsies.api.drafts import DraftDetail, DraftPage
+from clumsies.api.drafts import DraftDetail, DraftPage, ResourceState
 from clumsies.memory.draft_rows import DraftDetail as LocalDraft
 from clumsies.memory.draft_rows import get_draft, list_drafts
 from clumsies.memory.drafts import DraftStore, StoreReceipt
@@ -159,14 +159,14 @@ class TestServer:
         with self.client("ann") as client:
             return Reviews(client).submit(list(server_draft_ids), None, None).review_id
 
-    def rebase(self, server_draft_id: str) -> None:
-        """Carry a clean rebase of a draft out."""
+    def rebase(self, server_draft_id: str, resolved: ResourceState | None = None) -> None:
+        """Carry a rebase of a draft out: a clean one, or with a conflict's resolution."""
         with self.client("ann") as client:
             reviews = Reviews(client)
             candidate = reviews.candidate(reviews.draft(server_draft_id).draft)
             assert candidate is not None
-            assert candidate.status == "clean"
-            reviews.rebase(candidate)
+            assert (candidate.status == "clean") == (resolved is None)
+            reviews.rebase(candidate, resolved)
 
     def merge(self, review_id: str) -> None:
         with self.client("owner") as client:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from clumsies.api.drafts import ResourceState
 from clumsies.errors import ClumsiesError, SyncFailed
 from clumsies.sync import draft_events
 from tests.memory.local_memory import create, delete, discard, rename, update
-from tests.server.memories import put
+from tests.server.memories import deleted, put
 from tests.sync.fault_server import Asked, Reply, status
 from tests.sync.homes import PROJECT, Home, TestServer, altered
 
@@ -345,3 +346,22 @@ def test_what_was_sent_before_a_rebase_is_not_sent_again_after_it(
     assert home.contents() == {"a.md": "ONE\ntwo\nTHREE\n"}
     assert server.texts() == ["ONE\ntwo\nTHREE\n"]
     assert set(home.statuses(receipt.draft_id)) == {"synced"}
+
+
+def test_an_edit_goes_on_where_a_rebase_gave_its_memory_up(
+    home: Home, other: Home, server: TestServer
+) -> None:
+    server.publish_texts(a="A", b="B")
+    home.run()
+    receipt = home.store(update("mem_a_md", "A2"))
+    home.run()
+    server.publish(deleted("a.md"))
+    server.rebase(home.server_id(receipt.draft_id), ResourceState(exists=False))
+    home.store(rename("mem_a_md", "c.md"))
+    home.store(update("mem_a_md", "still wanted"))
+    home.run()
+    home.run()
+    other.run()
+    assert home.contents() == other.contents() == {"b.md": "B", "c.md": "still wanted"}
+    assert home.sync.status().failed_operation_count == 0
+    assert home.sync.status().pending_operation_count == 0
