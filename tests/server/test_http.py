@@ -251,3 +251,11 @@ def test_health_names_every_component(client: Client) -> None:
         "oidc": "degraded",
     }
     assert body["status"] == "degraded"
+
+
+def test_options_names_every_method_of_a_path(client: Client) -> None:
+    for path, item in client(None).get("/api/v1/openapi.json").json()["paths"].items():
+        if path.startswith("/api/v1/"):
+            answer = client(None).options(path)
+            wanted = {method.upper() for method in item} | {"OPTIONS"}
+            assert set(re.split(r",\s*", answer.headers["allow"])) == wanted

@@ -13,6 +13,7 @@ from litestar import Litestar, Router
 from litestar.config.compression import CompressionConfig
 from litestar.config.cors import CORSConfig
 from litestar.datastructures import State
+from litestar.routes import HTTPRoute
 
 from clumsies.api.common import MAX_BODY_BYTES, REQUEST_ID_HEADER
 from clumsies.server.context import ServerContext
@@ -46,6 +47,21 @@ def routes() -> list[Any]:
     return [route for name in names if find_spec(name) for route in import_module(name).ROUTES]
 
 
+def _by_path(handlers: list[Any]) -> Router:
+    """The handlers, those of one path together.
+
+    One by one the framework would answer OPTIONS with the methods of the first alone, and would
+    hand a request of the others from thread to thread.
+    """
+    router = Router("/", route_handlers=handlers)
+    for route in router.routes:
+        if isinstance(route, HTTPRoute):
+            route.route_handlers = [
+                handler for handler in route.route_handlers if "OPTIONS" not in handler.http_methods
+            ]
+    return router
+
+
 def make_app(
     context: ServerContext,
     *,
@@ -66,7 +82,7 @@ def make_app(
     origins = context.settings.cors_origins
     app = Litestar(
         # By a router, as handlers that share a path are otherwise wrapped for a thread twice.
-        route_handlers=[Router("/", route_handlers=[*handlers, document_route(handlers)])],
+        route_handlers=[_by_path([*handlers, document_route(handlers)])],
         dependencies=DEPENDENCIES,
         exception_handlers=HANDLERS,
         state=State({"context": context}),

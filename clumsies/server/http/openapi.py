@@ -27,6 +27,13 @@ PATH = "/api/v1/openapi.json"
 _METHODS = frozenset({"get", "put", "post", "delete", "patch"})
 _PREFIX = ("api", "v1")
 _PLACE = "#/components/schemas/{name}"
+_INTEGER = "(0|[1-9][0-9]{0,14})"
+_REQUIRED_HEADERS = {
+    "if-match of a Ref": '^"([0-9a-f]{64}|ref-none)"$',
+    "if-match of a version": f'^({_INTEGER}|"{_INTEGER}")$',
+    "idempotency-key": "^[!-~]{1,200}$",
+}
+"""Headers that the handlers themselves refuse to miss, so that the refusal says what to send."""
 _STREAMED = {"/api/v1/admin/memory-export": MemoryExport}
 """What the streams of a path are when they have come whole."""
 
@@ -86,6 +93,14 @@ def _describe(operation: dict[str, Any], handler: Any) -> None:
         function = function.func
     operation["summary"] = function.__name__.replace("_", " ").capitalize()
     operation["description"] = inspect.getdoc(function) or ""
+    for parameter in operation.get("parameters", ()):
+        name = parameter["name"]
+        if name == "if-match":
+            takes_ref = "if_match_ref" in handler.parsed_fn_signature.parameters
+            name = "if-match of a Ref" if takes_ref else "if-match of a version"
+        if name in _REQUIRED_HEADERS:
+            parameter["required"] = True
+            parameter["schema"] = {"type": "string", "pattern": _REQUIRED_HEADERS[name]}
 
 
 def _messages(handler: Any) -> Iterator[Any]:
