@@ -149,7 +149,8 @@ class BatchOperation(Request, frozen=True, kw_only=True):
 
 
 class OperationBatch(Request, frozen=True, kw_only=True):
-    """All or nothing, in order. An operation that its draft has already (by
+    """All or nothing, in order. Each expects its draft's version just then, so the second
+    operation of a draft expects one more than the first. One that its draft took already (by
     `local_operation_id`) is accepted whatever version is expected."""
 
     daemon_installation_id: Identifier
@@ -206,7 +207,10 @@ class CandidateState(Answer, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class ConflictDetail(Answer, frozen=True, kw_only=True):
-    """Where the draft and the current commit changed the same thing differently."""
+    """Where the draft and the current commit changed the same thing differently.
+
+    The sides are texts of the field, null for none; of existence, `present` or `absent`.
+    """
 
     kind: ConflictKind
     field: str

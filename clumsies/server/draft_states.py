@@ -6,6 +6,9 @@ Trees that were read are kept for one act: the drafts of a list mostly stand on 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+
+from sqlalchemy import select
 
 from clumsies.api.common import Scope
 from clumsies.api.drafts import CandidateState, OperationContent, ResourceReference
@@ -16,12 +19,17 @@ from clumsies.memory.reconciliation import ABSENT, ResourceState
 from clumsies.server.acting import Act
 from clumsies.server.draft_rows import DraftRow, invalid
 from clumsies.server.objects import read_entries, read_text
-from clumsies.storage.objects import TreeEntry
+from clumsies.server.refs import org_key, read_ref
+from clumsies.server.schema import resources
+from clumsies.storage.objects import MEMORY, TreeEntry
 from clumsies.storage.tree_paths import collision_key
 
 
 class Memories:
-    """The memories of commits, for one act; None is the commit of an empty Ref."""
+    """The memories of commits, for one act; None is the commit of an empty Ref.
+
+    It is not to be used after the act moved the Ref.
+    """
 
     def __init__(self, act: Act):
         self._act = act
@@ -38,7 +46,7 @@ class Memories:
 
     def at(self, commit_id: str | None, resource_id: str | None) -> DraftedMemory | None:
         """A memory with its text as the commit has it; None where it has none."""
-        entry = None if resource_id is None else self.entries(commit_id).get(resource_id)
+        entry = self._entry(commit_id, resource_id)
         if entry is None:
             return None
         text = read_text(self._act.connection, entry.blob_id)
@@ -50,8 +58,35 @@ class Memories:
         self, commit_id: str | None, resource_id: str | None
     ) -> tuple[str | None, str] | None:
         """(path, blob id) of a memory in a commit; None where it is not in it."""
-        entry = None if resource_id is None else self.entries(commit_id).get(resource_id)
+        entry = self._entry(commit_id, resource_id)
         return None if entry is None else (entry.path, entry.blob_id)
+
+    def _entry(self, commit_id: str | None, resource_id: str | None) -> TreeEntry | None:
+        """One memory's entry; of the Ref's commit it is found without reading the whole tree."""
+        if commit_id is None or resource_id is None:
+            return None
+        if commit_id not in self._commits and commit_id == self._current:
+            row = self._act.connection.execute(
+                select(resources).where(
+                    resources.c.resource_id == resource_id,
+                    resources.c.org_id == self._act.principal.org_id,
+                )
+            ).first()
+            if row is not None:
+                return TreeEntry(
+                    item_id=row.resource_id,
+                    resource_kind=MEMORY,
+                    scope="org",
+                    path=row.path,
+                    blob_id=row.blob_id,
+                    source="org",
+                    description=row.description,
+                )
+        return self.entries(commit_id).get(resource_id)
+
+    @cached_property
+    def _current(self) -> str | None:
+        return read_ref(self._act, org_key(self._act.principal.org_id)).commit_id
 
     def occupied(self, commit_id: str | None, resource_id: str | None) -> set[str]:
         """The collision keys of every other memory of the commit."""
