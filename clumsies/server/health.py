@@ -61,7 +61,7 @@ def _commits(connection: Connection) -> Component:
         .where(refs.c.commit_id.is_not(None), commits.c.commit_id.is_(None))
     ).scalar_one()
     return (
-        _down(f"{lost} Refs name commits that are not here.") if lost else _ok("every Ref stands")
+        _down(f"{lost} Refs name commits that are not here.") if lost else _ok("every Ref has its commit")
     )
 
 
