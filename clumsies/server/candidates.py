@@ -21,16 +21,9 @@ from clumsies.memory.reconciliation import (
 )
 from clumsies.server.acting import Act
 from clumsies.server.coordination import current_commit_id, is_behind
-from clumsies.server.draft_rows import (
-    DraftRow,
-    check_version,
-    invalid,
-    missing,
-    operations_of,
-    read_draft,
-    read_drafts,
-)
+from clumsies.server.draft_rows import DraftRow, operations_of, read_draft, read_drafts
 from clumsies.server.draft_states import Memories, result_of, state_message, state_of
+from clumsies.server.refusals import check_version, invalid, missing
 from clumsies.server.schema import draft_reconciliation_candidates
 
 _candidates = draft_reconciliation_candidates

@@ -7,8 +7,8 @@ from sqlalchemy import insert
 from clumsies.api.common import PageInfo
 from clumsies.api.reviews import Comment, CommentPage, CreateComment
 from clumsies.server.acting import Act
-from clumsies.server.draft_rows import check_version, invalid
 from clumsies.server.draft_states import Memories
+from clumsies.server.refusals import check_version, invalid
 from clumsies.server.review_drafts import outcomes
 from clumsies.server.review_messages import comment_messages, drafts_in
 from clumsies.server.review_rows import ReviewRow, read_review

@@ -7,9 +7,9 @@ a draft is behind as soon as its base is not the Ref's commit, whatever changed 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal, NamedTuple
 
-from sqlalchemy import Row, select
+from sqlalchemy import select
 
 from clumsies.api.drafts import Coordination
 from clumsies.server.acting import Act
@@ -19,6 +19,11 @@ from clumsies.server.refs import org_key, read_ref
 from clumsies.server.schema import draft_reconciliation_candidates
 
 _candidates = draft_reconciliation_candidates
+
+
+class _Found(NamedTuple):
+    candidate_id: str
+    status: Literal["clean", "conflicts"]
 
 
 def current_commit_id(act: Act) -> str | None:
@@ -45,7 +50,7 @@ def coordinate(
 
 
 def _coordination(
-    draft: DraftRow, current: str | None, memories: Memories, candidate: Row[Any] | None
+    draft: DraftRow, current: str | None, memories: Memories, candidate: _Found | None
 ) -> Coordination:
     behind = is_behind(draft, current)
     changed = (
@@ -65,7 +70,7 @@ def _coordination(
 
 def _valid_candidates(
     act: Act, drafts: Sequence[DraftRow], current: str | None
-) -> dict[str, Row[Any]]:
+) -> dict[str, _Found]:
     """By draft, the latest candidate that a rebase would accept."""
     versions = {
         draft.draft_id: draft.version
@@ -86,7 +91,7 @@ def _valid_candidates(
         .order_by(_candidates.c.created_at, _candidates.c.candidate_id)
     )
     return {
-        row.draft_id: row
+        row.draft_id: _Found(row.candidate_id, row.status)
         for row in rows
         if row.draft_version == versions[row.draft_id] and row.current_commit_id == current
     }

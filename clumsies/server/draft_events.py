@@ -13,7 +13,8 @@ from sqlalchemy import insert, select, text
 from clumsies.api.common import DEFAULT_LIMIT
 from clumsies.api.drafts import DraftEvent, DraftEvents, EventType
 from clumsies.server.acting import Act
-from clumsies.server.draft_rows import DraftRow, invalid
+from clumsies.server.draft_rows import DraftRow
+from clumsies.server.refusals import invalid
 from clumsies.server.schema import draft_event_counters, draft_events
 
 _COUNT = text(

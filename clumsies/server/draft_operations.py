@@ -43,11 +43,10 @@ from clumsies.server.draft_rows import (
     OperationRow,
     add_operation,
     change_draft,
-    check_version,
-    invalid,
     operations_of,
 )
 from clumsies.server.draft_states import Memories, identity_of, result_of
+from clumsies.server.refusals import check_version, invalid
 from clumsies.server.schema import draft_revisions
 from clumsies.server.submissions import lock_all_for_edit, lock_for_edit, note_edit
 

@@ -14,11 +14,12 @@ from sqlalchemy import delete, insert, select, update
 from clumsies.api.common import Scope
 from clumsies.api.drafts import DraftStatus
 from clumsies.api.identity import User
-from clumsies.errors import Conflict, InvalidRequest, NotFound, Refused
+from clumsies.errors import Refused
 from clumsies.memory.operations import StoreOperation, decode_operation, encode_operation
 from clumsies.server.acting import Act
 from clumsies.server.objects import insert_new
 from clumsies.server.projects import require_project
+from clumsies.server.refusals import missing
 from clumsies.server.schema import (
     draft_operations,
     draft_reconciliation_candidates,
@@ -27,6 +28,7 @@ from clumsies.server.schema import (
     reviews,
     users,
 )
+from clumsies.server.users import user_message
 
 UNDER_REVIEW = ("open", "approved")
 """Of a review: its drafts are submitted by it and by no other."""
@@ -70,30 +72,6 @@ class OperationRow:
     local_operation_id: str | None
     operation: StoreOperation
     created_at: str
-
-
-def missing(what: str) -> NotFound:
-    """The answer for what is not there and for what the asker may not know of."""
-    return NotFound("not_found", f"There is no such {what} here; list what you can see.")
-
-
-def invalid(message: str, **details: object) -> InvalidRequest:
-    return InvalidRequest("invalid_request", message, details)
-
-
-def version_conflict(entity: str, expected: int, actual: int) -> Conflict:
-    """The thing has another version than the request names."""
-    return Conflict(
-        "version_conflict",
-        f"The {entity} changed meanwhile: it has version {actual}, not {expected}; read it again.",
-        {"entity": entity, "expected_version": expected, "actual_version": actual},
-    )
-
-
-def check_version(entity: str, expected: int, actual: int) -> None:
-    """Raise Conflict("version_conflict") unless they are the same."""
-    if expected != actual:
-        raise version_conflict(entity, expected, actual)
 
 
 def read_draft(act: Act, draft_id: str) -> DraftRow:
@@ -237,14 +215,5 @@ def replace_operations(
 def read_users(act: Act, user_ids: Iterable[str | None]) -> Mapping[str, User]:
     """People of the organisation by id."""
     wanted = {user_id for user_id in user_ids if user_id is not None}
-    rows = act.connection.execute(select(users).where(users.c.user_id.in_(wanted)))
-    return {
-        row.user_id: User(
-            user_id=row.user_id,
-            email=row.email,
-            display_name=row.display_name,
-            avatar_url=row.avatar_url,
-            role=row.role,
-        )
-        for row in rows
-    }
+    query = select(users).where(users.c.user_id.in_(wanted), users.c.org_id == act.principal.org_id)
+    return {row["user_id"]: user_message(row) for row in act.connection.execute(query).mappings()}

@@ -17,9 +17,10 @@ from clumsies.memory.operations import StoreOperation
 from clumsies.memory.overlay import DraftedMemory, DraftIdentity, apply_operations
 from clumsies.memory.reconciliation import ABSENT, ResourceState
 from clumsies.server.acting import Act
-from clumsies.server.draft_rows import DraftRow, invalid
+from clumsies.server.draft_rows import DraftRow
 from clumsies.server.objects import read_entries, read_text
 from clumsies.server.refs import org_key, read_ref
+from clumsies.server.refusals import invalid
 from clumsies.server.schema import resources
 from clumsies.storage.objects import MEMORY, TreeEntry
 from clumsies.storage.tree_paths import collision_key

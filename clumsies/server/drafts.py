@@ -31,15 +31,14 @@ from clumsies.server.draft_rows import (
     DraftRow,
     add_operation,
     change_draft,
-    check_version,
     insert_draft,
-    invalid,
     read_draft,
 )
 from clumsies.server.draft_states import Memories
 from clumsies.server.list_cursors import is_after, write_cursor
 from clumsies.server.objects import read_commit
 from clumsies.server.projects import require_project
+from clumsies.server.refusals import check_version, invalid
 from clumsies.server.schema import drafts, project_members, projects
 from clumsies.server.submissions import lock_for_edit, note_discard
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, and_, or_
 
-from clumsies.server.draft_rows import invalid
+from clumsies.server.refusals import invalid
 
 
 class _Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -39,14 +39,13 @@ from clumsies.server.draft_messages import draft_messages
 from clumsies.server.draft_rows import (
     DraftRow,
     change_draft,
-    check_version,
-    invalid,
     operations_of,
     read_draft,
     replace_operations,
 )
 from clumsies.server.draft_states import Memories
 from clumsies.server.refs import org_key, read_ref, require_ref_at
+from clumsies.server.refusals import check_version, invalid
 from clumsies.server.review_messages import review_message
 from clumsies.server.schema import draft_rebases, draft_revisions
 from clumsies.server.submissions import lock_submitted, note_edit

@@ -6,8 +6,9 @@ from clumsies.api.reviews import Decide, ReviewDetail
 from clumsies.server import audit
 from clumsies.server.acting import Act
 from clumsies.server.draft_events import record_events
-from clumsies.server.draft_rows import DraftRow, change_draft, check_version, invalid, read_drafts
+from clumsies.server.draft_rows import DraftRow, change_draft, read_drafts
 from clumsies.server.draft_states import Memories
+from clumsies.server.refusals import check_version, invalid
 from clumsies.server.review_drafts import group_hash, outcomes
 from clumsies.server.review_messages import review_detail
 from clumsies.server.review_rows import ReviewRow, change_review, draft_ids_of, read_review

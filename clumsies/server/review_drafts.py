@@ -25,14 +25,13 @@ from clumsies.server.draft_rows import (
     DraftRow,
     OperationRow,
     change_draft,
-    check_version,
-    invalid,
     read_draft,
     read_operations,
     require_author,
 )
 from clumsies.server.draft_states import Memories, result_of, state_of
 from clumsies.server.rebases import carry_out
+from clumsies.server.refusals import check_version, invalid
 from clumsies.server.submissions import lock_submitted
 from clumsies.storage.tree_paths import find_collision
 

@@ -18,10 +18,11 @@ from clumsies.server.acting import Act
 from clumsies.server.candidates import reconciliation_required
 from clumsies.server.coordination import is_behind
 from clumsies.server.draft_events import record_events
-from clumsies.server.draft_rows import change_draft, check_version, invalid, version_conflict
+from clumsies.server.draft_rows import change_draft
 from clumsies.server.draft_states import Memories
 from clumsies.server.publication import ResourceChange, publish_org
 from clumsies.server.refs import org_key, read_ref, require_ref_at
+from clumsies.server.refusals import check_version, invalid, version_conflict
 from clumsies.server.review_decisions import lock_submitted_of
 from clumsies.server.review_drafts import Outcome, check_together, group_hash, outcomes
 from clumsies.server.review_messages import review_message

@@ -13,8 +13,9 @@ from sqlalchemy import delete, insert, select, update
 
 from clumsies.api.reviews import ReviewStatus
 from clumsies.server.acting import Act
-from clumsies.server.draft_rows import UNDER_REVIEW, missing
+from clumsies.server.draft_rows import UNDER_REVIEW
 from clumsies.server.projects import require_project
+from clumsies.server.refusals import missing
 from clumsies.server.schema import review_drafts, reviews
 
 

@@ -22,10 +22,10 @@ from clumsies.api.reviews import (
 from clumsies.errors import Conflict, Refused
 from clumsies.server import audit
 from clumsies.server.acting import Act
-from clumsies.server.draft_rows import check_version, invalid
 from clumsies.server.list_cursors import is_after, write_cursor
 from clumsies.server.projects import require_project
 from clumsies.server.refs import org_key, read_ref, require_ref_at
+from clumsies.server.refusals import check_version, invalid
 from clumsies.server.review_drafts import find_unreconciled, lock_offered, submit_drafts
 from clumsies.server.review_messages import review_changes, review_detail, review_messages
 from clumsies.server.review_rows import (
