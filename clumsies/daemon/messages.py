@@ -422,9 +422,12 @@ class ChannelStatus(Message):
 
 
 class UnavailableProject(Message):
+    """A project whose membership has ended; what is here of it is kept."""
+
     project_id: str
     bindings: list[ProjectBinding]
     draft_count: int
+    name: str | None = None
 
 
 class SyncStatus(Message):

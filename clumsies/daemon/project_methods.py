@@ -117,13 +117,15 @@ class ProjectMethods:
         binding = resolve_or_migrate(
             Path.home() / ".clumsies" / "config.toml", directory, projects, self._resident.bindings
         )
-        if all(project.project_id != binding.project_id for project in projects):
+        try:
+            self._resident.projects.project(binding.project_id)  # kept when its access ends
+        except NotFound as error:
             raise NotFound(
                 "project_binding_unresolved",
                 f"{binding.workspace_root} is bound to a project that is not here any more; "
                 "run `clumsies unbind` in it, then `clumsies init`.",
                 {"project_id": binding.project_id},
-            )
+            ) from error
         return _binding(binding)
 
     def bindings(self, _request: m.Nothing, _context: RequestContext) -> m.BindingList:
@@ -133,11 +135,11 @@ class ProjectMethods:
         self, request: m.ReplaceBinding, _context: RequestContext
     ) -> m.ProjectBinding:
         self._resident.projects.project(request.project_id)
-        return _binding(
-            self._resident.bindings.replace(
-                _absolute(request.workspace_root), request.project_id, request.expected_revision
-            )
+        binding = self._resident.bindings.replace(
+            _absolute(request.workspace_root), request.project_id, request.expected_revision
         )
+        self._resident.sync.notify(request.project_id)  # from now on it is wanted here
+        return _binding(binding)
 
     def remove_binding(
         self, request: m.RemoveBinding, _context: RequestContext

@@ -10,7 +10,7 @@ from clumsies.daemon import messages as m
 from clumsies.daemon import messages_sync as ms
 from clumsies.daemon.context import Handler, RequestContext
 from clumsies.daemon.resident import Resident
-from clumsies.errors import CredentialsFailed
+from clumsies.errors import CredentialsFailed, NotFound
 from clumsies.storage.project_storage import LOCAL_AUTHORITY
 from clumsies.sync.login import Grant
 from clumsies.sync.membership import SELECTED_KEY
@@ -137,6 +137,7 @@ class ServerMethods:
                     project_id=each.project_id,
                     bindings=self._bindings(each.project_id),
                     draft_count=each.draft_count,
+                    name=self._name(each.project_id),
                 )
                 for each in status.unavailable
             ],
@@ -148,6 +149,12 @@ class ServerMethods:
             reconciliation_conflict_count=status.reconciliation_conflict_count,
             last_success_at=status.last_success_at,
         )
+
+    def _name(self, project_id: str) -> str | None:
+        try:
+            return self._resident.projects.project(project_id).name
+        except NotFound:
+            return None
 
     def _bindings(self, project_id: str) -> list[m.ProjectBinding]:
         found = self._resident.bindings.list(project_id)
