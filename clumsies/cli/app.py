@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "sync": ("synchronization", "sync"),
     "status": ("projects", "status"),
     "rebuild": ("projects", "rebuild"),
-    "projects": ("projects", "projects"),
+    "projects": ("project_list", "projects"),
     "bind": ("projects", "bind"),
     "unbind": ("projects", "unbind"),
     "doctor": ("doctor", "doctor"),
@@ -48,6 +48,11 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
         "reviews",
         ("list_", "show", "comment", "approve", "reject", "resubmit", "merge"),
         "What others propose, judged and merged; alone it lists.",
+    ),
+    "members": (
+        "members",
+        ("list_", "add", "remove"),
+        "Who is in a shared project; alone it lists.",
     ),
     "daemon": (
         "daemon",

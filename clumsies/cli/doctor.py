@@ -26,6 +26,7 @@ from clumsies.cli.doctor_daemon import (
     check_daemon,
     check_database,
     check_projects,
+    check_server,
     check_socket,
 )
 from clumsies.cli.findings import Finding, Level
@@ -206,6 +207,7 @@ CHECKS: list[Check] = [
     check_daemon,
     check_socket,
     check_database,
+    check_server,
     check_projects,
 ]
 

@@ -1,4 +1,4 @@
-"""What `clumsies doctor` looks at around the daemon: process, socket, database, projects.
+"""What `clumsies doctor` looks at around the daemon: process, socket, database, Server, projects.
 
 Nothing is started and nothing is changed by looking.
 """
@@ -14,14 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from clumsies.cli.findings import Finding
+from clumsies.cli.synchronization import counted, errors_of, explained, unavailable_words
 from clumsies.config import daemon_places
 from clumsies.daemon.client import DaemonClient
 from clumsies.daemon.services import DaemonControl
 from clumsies.daemon.wire import PROTOCOL_REVISION
 from clumsies.errors import ClumsiesError
 from clumsies.files import DIRECTORY_MODE
+from clumsies.storage.project_storage import LOCAL_AUTHORITY
 from clumsies.version import VERSION
 
+AUTHORITY_DATABASE = "authority.db"
+"""Where this machine's own projects are; there once the first is made."""
 RESTART = "clumsies daemon restart"
 _CHECK_TIMEOUT_S = 120.0
 _QUICK_CHECK = """
@@ -84,11 +88,19 @@ def check_socket() -> Iterator[Finding]:
 
 
 def check_database() -> Iterator[Finding]:
-    """`local.db`, by SQLite's own quick check; it may be in use meanwhile."""
+    """Both databases, by SQLite's own quick check; they may be in use meanwhile."""
     path = daemon_places().root / "local.db"
     if not path.exists():
         yield Finding("database", "ok", f"{path} (made when the daemon starts)")
         return
+    backups = sorted((path.parent / "backups").glob("local-*.db"))
+    yield _database_finding(path, backups[-1] if backups else None)
+    authority = path.parent / AUTHORITY_DATABASE
+    if authority.exists():
+        yield _database_finding(authority, None)
+
+
+def _database_finding(path: Path, backup: Path | None) -> Finding:
     child = subprocess.run(
         [sys.executable, "-P", "-c", _QUICK_CHECK, str(path)],
         check=False,
@@ -96,15 +108,13 @@ def check_database() -> Iterator[Finding]:
         timeout=_CHECK_TIMEOUT_S,
     )
     if child.returncode == 0:
-        yield Finding("database", "ok", f"{path}, {path.stat().st_size / 1e6:.1f} MB, sound")
-        return
-    backups = sorted((path.parent / "backups").glob("local-*.db"))
+        return Finding("database", "ok", f"{path}, {path.stat().st_size / 1e6:.1f} MB, sound")
     remedy = (
-        f"clumsies daemon stop; mv {path} {path}.damaged; cp {backups[-1]} {path}"
-        if backups
+        f"clumsies daemon stop; mv {path} {path}.damaged; cp {backup} {path}"
+        if backup is not None
         else f"keep {path}: there is no backup, but what is readable in it can be recovered"
     )
-    yield Finding("database", "failure", f"{path} is damaged or unreadable", remedy)
+    return Finding("database", "failure", f"{path} is damaged or unreadable", remedy)
 
 
 def check_projects() -> Iterator[Finding]:
@@ -112,13 +122,71 @@ def check_projects() -> Iterator[Finding]:
     if not DaemonControl().status().answers:
         yield Finding("projects", "ok", "not looked at: only a running daemon can say")
         return
-    with DaemonClient(daemon_places().socket, f"clumsies-{VERSION}") as client:
+    with _asked() as client:
         projects = client.call("list_projects")["projects"]
-        known = {project["project_id"] for project in projects}
+        away = client.call("sync_status")["unavailable_projects"]
+        known = {project["project_id"] for project in [*projects, *away]}
         for binding in client.call("list_project_bindings")["bindings"]:
             yield from binding_findings(binding, known)
         for project in projects:
             yield from _project_findings(client, project)
+
+
+def check_server() -> Iterator[Finding]:
+    """The team's Server, where one is used: does it answer, who is signed in, what waits."""
+    if not DaemonControl().status().answers:
+        return
+    with _asked() as client:
+        health = client.call("health")
+        if health["server_url"] == LOCAL_AUTHORITY:
+            yield Finding("server", "ok", "none is used; projects are this machine's own")
+        else:
+            yield _sign_in_finding(client, health)
+        yield from sync_findings(client.call("sync_status"), health)
+
+
+def _sign_in_finding(client: DaemonClient, health: dict[str, Any]) -> Finding:
+    """One request as whoever is signed in tells of network, Server, keyring and session."""
+    url = health["server_url"]
+    try:
+        me = client.call("signed_in")
+    except ClumsiesError as error:
+        return sign_in_failure(url, error, health)
+    with_token = " by CLUMSIES_TOKEN" if health.get("has_personal_token") else ""
+    words = f"{url} answers; signed in{with_token} as {me['email']}, {me['role']}"
+    return Finding("server", "ok", words)
+
+
+def sign_in_failure(url: str, error: ClumsiesError, health: dict[str, Any]) -> Finding:
+    """Why the Server did not say who is signed in; the keyring's own words name their remedy."""
+    if error.code == "credential_store_failed":
+        words = f"{url}: the keyring cannot be used: {error.message} ({error.code})"
+        return Finding("server", "failure", words, "or set CLUMSIES_TOKEN and " + RESTART)
+    if error.code == "unauthorized":
+        words, remedy = explained(error.code, health)
+        return Finding("server", "failure", f"{url}: {words}", remedy.replace("`", ""))
+    return Finding("server", "warning", f"{url}: {error.message} ({error.code})")
+
+
+def sync_findings(status: dict[str, Any], health: dict[str, Any]) -> Iterator[Finding]:
+    """What keeps either channel from its work, what was refused, and what access has ended to."""
+    for code in errors_of(status):
+        words, remedy = explained(code, health)
+        yield Finding("sync", "warning", words, remedy.replace("`", ""))
+    if refused := status["failed_operation_count"]:
+        words = counted(refused, "stored change was refused", "stored changes were refused")
+        yield Finding("sync", "failure", words, "clumsies drafts")
+    for project in status["unavailable_projects"]:
+        words, remedy = unavailable_words(project)
+        yield Finding("sync", "warning", words, remedy.replace("`", ""))
+    if not (errors_of(status) or refused):
+        count = status["pending_operation_count"]
+        words = counted(count, "stored change waits", "stored changes wait") if count else "in step"
+        yield Finding("sync", "ok", words)
+
+
+def _asked() -> DaemonClient:
+    return DaemonClient(daemon_places().socket, f"clumsies-{VERSION}")
 
 
 def binding_findings(binding: dict[str, Any], known: set[str]) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""`clumsies init`, `import`, `bind`, `unbind`, `projects` and `status`."""
+"""`clumsies init`, `import`, `bind`, `unbind`, `status` and `rebuild`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
+from uuid import uuid4
 
 import typer
 from rich.table import Table
@@ -20,11 +21,28 @@ from clumsies.cli.connection import (
     connected,
     working_directory,
 )
+from clumsies.cli.project_list import authority_words, project_words
+from clumsies.cli.server_requests import ask_server
+from clumsies.cli.synchronization import (
+    errors_of,
+    explained,
+    synchronized,
+    unavailable_words,
+    waiting,
+)
 from clumsies.daemon.client import CALL_TIMEOUT_S, unavailable
 from clumsies.daemon.contract import IMPORT_DEADLINE_S
-from clumsies.errors import EXIT_OK, ClumsiesError, DaemonFailed, InvalidRequest, NotFound
+from clumsies.errors import (
+    EXIT_OK,
+    ClumsiesError,
+    Conflict,
+    DaemonFailed,
+    InvalidRequest,
+    NotFound,
+)
 from clumsies.version import VERSION
 
+JOIN_WAIT_S = 30.0
 DirectoryArgument = Annotated[
     Path, typer.Argument(metavar="[DIR]", help="The directory; default: this one.")
 ]
@@ -35,27 +53,77 @@ def init(
     name: Annotated[
         str | None, typer.Option("--name", help="The project's name; default: the directory's.")
     ] = None,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Make it a project of the team's Server.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Bind a directory to a new local project, so that agents in it have a memory.
+    """Bind a directory to a new project of this machine, so that agents in it have a memory.
 
-    A directory that is bound already keeps its project.
+    A directory that is bound already keeps its project. With --shared the project is made at the
+    Server, and you are its admin: `clumsies members add EMAIL` lets others in.
     """
     with output.failures(as_json), connected() as daemon:
         root = _directory(directory)
-        made = daemon.call(
-            "create_local_project",
-            {"name": name or root.name or "root", "workspace_root": str(root)},
+        wanted = name or root.name or "root"
+        made = (
+            _made_at_server(daemon, wanted, root)
+            if shared
+            else daemon.call("create_local_project", {"name": wanted, "workspace_root": str(root)})
         )
         if as_json:
             output.write_json(made)
             return
         project = made["project"]
         word = "Made" if made["created"] else "Already bound:"
-        output.stdout().print(f"{word} project {project['name']} ({project['project_id']})")
-        output.stdout().print(f"  in {made['binding']['workspace_root']}")
+        console = output.stdout()
+        console.print(
+            f"{word} project {project['name']} ({project['project_id']})",
+            markup=False,
+            soft_wrap=True,
+        )
+        where = authority_words(project["server_url"]) if shared else ""
+        console.print(
+            f"  in {made['binding']['workspace_root']}" + (f", at {where}" if where else ""),
+            markup=False,
+            soft_wrap=True,
+        )
         if made["created"]:
             output.stderr().print("[faint]Bring Markdown in with `clumsies import PATH`.[/]")
+
+
+def _made_at_server(daemon: Connection, name: str, root: Path) -> dict[str, Any]:
+    bound = _binding_of(daemon, root)
+    if bound is not None:
+        raise Conflict(
+            "project_binding_changed",
+            f"{root} is bound to {bound['project_id']} already; `clumsies unbind` first.",
+        )
+    headers = {"idempotency-key": uuid4().hex}
+    made = ask_server(daemon, "POST", "/projects", {"name": name}, headers)
+    synchronized(daemon, daemon.call("health"), JOIN_WAIT_S)  # until the daemon knows it
+    binding = _bound(daemon, root, made["project_id"], None)
+    [project] = [
+        each
+        for each in daemon.call("list_projects")["projects"]
+        if each["project_id"] == made["project_id"]
+    ]
+    return {"project": project, "created": True, "binding": binding}
+
+
+def _bound(daemon: Connection, root: Path, project_id: str, revision: int | None) -> dict[str, Any]:
+    """The binding; of a Server's project the memory is here, where the Server gives it in time."""
+    binding = daemon.call(
+        "replace_project_binding",
+        {
+            "workspace_root": str(root),
+            "project_id": project_id,
+            "expected_revision": revision,
+        },
+    )
+    if binding["server_url"] != "local:":
+        synchronized(daemon, daemon.call("health"), JOIN_WAIT_S)
+    return binding
 
 
 def import_(
@@ -102,18 +170,12 @@ def bind(
     with output.failures(as_json), connected() as daemon:
         root = _directory(directory)
         old = _binding_of(daemon, root)
-        binding = daemon.call(
-            "replace_project_binding",
-            {
-                "workspace_root": str(root),
-                "project_id": project_id,
-                "expected_revision": old["revision"] if old else None,
-            },
-        )
+        binding = _bound(daemon, root, project_id, old["revision"] if old else None)
         if as_json:
             output.write_json(binding)
             return
-        output.stdout().print(f"{binding['workspace_root']} is bound to {binding['project_id']}")
+        shown = project_words(daemon, binding["project_id"])
+        output.stdout().print(f"{binding['workspace_root']} is bound to {shown}", soft_wrap=True)
 
 
 def unbind(directory: DirectoryArgument = Path(), as_json: JsonOption = False) -> None:
@@ -134,30 +196,6 @@ def unbind(directory: DirectoryArgument = Path(), as_json: JsonOption = False) -
             output.write_json(binding)
             return
         output.stdout().print(f"{binding['workspace_root']} is no longer bound")
-
-
-def projects(as_json: JsonOption = False) -> None:
-    """List the projects of this machine and the directories bound to them."""
-    with output.failures(as_json), connected() as daemon:
-        found = daemon.call("list_projects")["projects"]
-        bindings = daemon.call("list_project_bindings")["bindings"]
-        if as_json:
-            output.write_json({"projects": found, "bindings": bindings})
-            return
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in ("project", "id", "bound directories"):
-            table.add_column(column, overflow="fold")
-        for project in found:
-            roots = [
-                item["workspace_root"]
-                for item in bindings
-                if item["project_id"] == project["project_id"]
-            ]
-            table.add_row(Text(project["name"]), project["project_id"], Text("\n".join(roots)))
-        if found:
-            output.stdout().print(table)
-        else:
-            output.stderr().print("There are no projects yet; `clumsies init` makes one.")
 
 
 def status(project: ProjectOption = None, as_json: JsonOption = False) -> None:
@@ -183,6 +221,7 @@ class StatusFacts:
     project_id: str | None = None
     memory: dict[str, Any] | None = None
     index: dict[str, Any] | None = None
+    project_name: str | None = None
     sync: dict[str, Any] | None = None
     problems: list[dict[str, str]] = field(default_factory=list)
     exit_code: int = EXIT_OK
@@ -211,6 +250,8 @@ class StatusFacts:
             with self._noted("sync"):
                 self.sync = daemon.call("sync_status")
             return
+        with self._noted("project"):
+            self.project_name = project_words(daemon, self.project_id)
         with self._noted("sync"):
             self.sync = daemon.call("project_sync_status", {"project_id": self.project_id})
         with self._noted("memory"):
@@ -231,7 +272,7 @@ class StatusFacts:
 
     def as_json(self) -> dict[str, Any]:
         facts = asdict(self)
-        del facts["exit_code"]
+        del facts["exit_code"], facts["project_name"]
         return facts
 
     def line(self, part: str, told: Callable[[dict[str, Any]], str]) -> str:
@@ -246,11 +287,11 @@ class StatusFacts:
 def _print_status(facts: StatusFacts) -> None:
     rows = [
         ("daemon", facts.line("daemon", _daemon_line)),
-        ("project", facts.project_id or facts.line("project", lambda _: "")),
+        ("project", facts.project_name or facts.line("project", lambda _: "")),
         ("memory", facts.line("memory", _memory_line)),
         ("index", facts.line("index", _index_line)),
         ("models", _models_line(facts.index) if facts.index else ""),
-        ("sync", facts.line("sync", _sync_line)),
+        ("sync", facts.line("sync", lambda sync: _sync_line(sync, facts.daemon or {}))),
     ]
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="faint")
@@ -261,20 +302,18 @@ def _print_status(facts: StatusFacts) -> None:
     output.stdout().print(table)
 
 
-def _sync_line(sync: dict[str, Any]) -> str:
+def _sync_line(sync: dict[str, Any], daemon: dict[str, Any]) -> str:
     """What waits to be sent, and what keeps either channel from its work."""
-    count = sync["pending_operation_count"]
-    parts = [f"{count} change{'' if count == 1 else 's'} to be sent" if count else "nothing waits"]
-    if refused := sync["failed_operation_count"]:
-        parts.append(f"{refused} refused, `clumsies drafts` shows them")
-    if behind := sync["behind_draft_count"]:
-        parts.append(f"{behind} draft{'' if behind == 1 else 's'} behind")
-    errors = {sync[name].get("last_error") for name in ("draft_sync", "commit_sync")} - {None}
-    return ", ".join([*parts, *(f"last error {code}" for code in sorted(map(str, errors)))])
+    parts = [": ".join(explained(code, daemon)) for code in errors_of(sync)]
+    parts += waiting(sync)
+    parts += [unavailable_words(each)[0] for each in sync["unavailable_projects"]]
+    return "\n".join(parts or ["nothing waits"])
 
 
 def _daemon_line(daemon: dict[str, Any]) -> str:
-    line = f"{daemon['daemon_version']}, process {daemon['pid']}, authority {daemon['server_url']}"
+    line = f"{daemon['daemon_version']}, process {daemon['pid']}"
+    if daemon["server_url"] != "local:":
+        line += f", Server {daemon['server_url']}"
     if daemon["daemon_version"] != VERSION:
         line += f"; this is {VERSION}: run `clumsies daemon restart`"
     return line

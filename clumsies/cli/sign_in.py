@@ -9,11 +9,13 @@ from rich.text import Text
 
 from clumsies.cli import output
 from clumsies.cli.connection import Connection, JsonOption, connected
+from clumsies.cli.synchronization import synchronized
 from clumsies.errors import InvalidRequest
 from clumsies.sync.login import LOGIN_TIMEOUT_S, BrowserSignIn, open_in_browser
 
 KEYRING_WAIT_S = 70.0
 """A keyring may ask for its password first."""
+PROJECTS_WAIT_S = 15.0
 
 
 def login(
@@ -40,16 +42,30 @@ def login(
             answer = daemon.call("signed_in")
         else:
             answer = _signed_in(daemon, url, browser, timeout_s)
-        daemon.call("retry_sync", {"channel": "all"})
+        synchronized(daemon, daemon.call("health"), PROJECTS_WAIT_S)  # `bind` needs their ids
         if as_json:
             output.write_json(answer)
             return
         output.stdout().print(_person(answer), soft_wrap=True)
-        count = answer["project_count"]
-        output.stderr().print(
-            f"[faint]{count} project{'s' if count != 1 else ''}; `clumsies projects` lists, "
-            "`clumsies bind ID` binds a directory to one.[/]"
+        _print_projects(daemon, answer)
+
+
+def _print_projects(daemon: Connection, answer: dict[str, Any]) -> None:
+    console = output.stderr()
+    if not answer["project_count"]:
+        console.print(
+            "[faint]You are a member of no project yet: ask to be let into one, or make one with "
+            "`clumsies init --shared`.[/]",
+            soft_wrap=True,
         )
+        return
+    for project in daemon.call("list_projects")["projects"]:
+        if project["server_url"] == answer["server_url"]:
+            line = Text(f"  {project['name']}  ").append(project["project_id"], style="faint")
+            console.print(line, soft_wrap=True)
+    console.print(
+        "[faint]`clumsies bind ID` binds the directory you are in to one.[/]", soft_wrap=True
+    )
 
 
 def _server(daemon: Connection, given: str | None) -> str:
@@ -57,7 +73,9 @@ def _server(daemon: Connection, given: str | None) -> str:
         return given
     configured = str(daemon.call("project_config")["server_url"])
     if configured == "local:":
-        raise InvalidRequest("invalid_request", "No Server is set; name its URL.")
+        raise InvalidRequest(
+            "invalid_request", "No Server is set; name its address: `clumsies login https://host`."
+        )
     return configured
 
 
@@ -95,16 +113,21 @@ def logout(
 ) -> None:
     """End the session. What was stored here stays, and is sent after the next sign-in."""
     with output.failures(as_json), connected() as daemon:
-        answer = daemon.call("sign_out", None, KEYRING_WAIT_S)
+        if forget and daemon.call("health").get("has_personal_token"):
+            answer = {"server_url": _server(daemon, None), "revoked": True}  # no session to end
+        else:
+            answer = daemon.call("sign_out", None, KEYRING_WAIT_S)
         if forget:
             daemon.call("replace_project_config", {"server_url": None})
         if as_json:
             output.write_json(answer)
             return
-        output.stdout().print(f"Signed out of {answer['server_url']}")
+        word = "No longer using" if forget else "Signed out of"
+        output.stdout().print(f"{word} {answer['server_url']}", soft_wrap=True)
         if not answer["revoked"]:
             output.stderr().print(
-                "[warning]The Server could not be told; its session ends by itself.[/]"
+                "[warning]The Server could not be told; its session ends by itself.[/]",
+                soft_wrap=True,
             )
 
 
@@ -115,7 +138,9 @@ def whoami(as_json: JsonOption = False) -> None:
             if as_json:
                 output.write_json({"server_url": "local:"})
             else:
-                output.stdout().print("No Server is set: this machine's own projects are yours.")
+                output.stdout().print(
+                    "No Server is set: this machine's projects are yours alone.", soft_wrap=True
+                )
             return
         answer = daemon.call("signed_in")
         if as_json:

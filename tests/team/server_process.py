@@ -61,8 +61,7 @@ class ServerProcess:
         """Run the process; returns when it answers."""
         with (self.directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "clumsies", "server", "run"]
-                + ["--port", str(self.port)],
+                [sys.executable, "-P", "-m", "clumsies", *f"server run --port {self.port}".split()],
                 env=self.environment,
                 stderr=log,
             )

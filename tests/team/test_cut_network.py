@@ -10,6 +10,7 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import product
+
 import httpx
 
 from clumsies.errors import ClumsiesError

@@ -27,10 +27,14 @@ def test_one_proposes_the_other_merges_and_both_find_it(team: Team) -> None:
     assert olga.json("review", "merge", review)["installed"] is True
 
     assert ann.run("sync").returncode == 0
-    assert ann.contents() == olga.contents() == {
-        "deploy.md": deploy.replace("blue", "green"),
-        "retry.md": retry,
-    }
+    assert (
+        ann.contents()
+        == olga.contents()
+        == {
+            "deploy.md": deploy.replace("blue", "green"),
+            "retry.md": retry,
+        }
+    )
     by_ann, by_olga = (each.json("load", "retry.md", "deploy.md") for each in (ann, olga))
     assert by_ann == by_olga
     for each in (ann, olga):
