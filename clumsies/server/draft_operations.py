@@ -170,8 +170,8 @@ def checked(
 
 
 def _placed(memories: Memories, draft: DraftRow) -> DraftRow:
-    """The draft with its target's path, where it had none; raises InvalidRequest where its base
-    has no such memory."""
+    """The draft with the path that its base has its target at; raises InvalidRequest where it
+    has none."""
     place = memories.place(draft.base_commit_id, draft.target_id)
     if place is None:
         raise invalid(
@@ -179,7 +179,7 @@ def _placed(memories: Memories, draft: DraftRow) -> DraftRow:
             "commit you have read.",
             resource_id=draft.target_id,
         )
-    return replace(draft, path=place[0] if draft.path is None else draft.path)
+    return replace(draft, path=place[0])
 
 
 def _checked(draft: DraftRow, message: Operation) -> StoreOperation:
