@@ -197,7 +197,7 @@ def said(operation: StoreOperation) -> str:
     part = operation.only()
     if isinstance(part, Create) or (isinstance(part, Update) and part.content is not None):
         return str(part.content and part.content.content)
-    return part.new_path if isinstance(part, Rename) else "delete"
+    return part.new_path if isinstance(part, Rename) else type(part).__name__.lower()
 
 
 class Home:

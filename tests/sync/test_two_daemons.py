@@ -1,8 +1,8 @@
 """Two machines of one person and a Server, at random: nothing stored is lost, nothing is doubled.
 
 Every text that is stored is a word never used before. A word is *kept* once the store returned:
-from then on it is in exactly one operation here that the Server has not confirmed, or in exactly
-one of the Server's, or in a draft that was rebased into a later text. At the end, with every fault
+from then on it is in an operation here that the Server has not confirmed, or was taken by the
+Server, once, unless its draft was given up here. At the end, with every fault
 gone, both machines show the same memory, and nothing waits or has failed.
 """
 
@@ -20,19 +20,19 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
 )
 
-from clumsies.api.drafts import Draft
+from clumsies.api.drafts import Draft, ResourceState
 from clumsies.errors import ClumsiesError
+from clumsies.memory.drafts import StoreReceipt
 from clumsies.memory.operations import StoreOperation
 from clumsies.sync.reviews import Reviews
 from tests.effort import at_least
 from tests.memory.local_memory import create, delete, discard, rename, update
 from tests.server.memories import put
-from tests.sync.fault_server import Break, Fault, broken, html, status
-from tests.sync.homes import Clock, Home, TestServer
+from tests.sync.fault_server import Break, broken, html, status
+from tests.sync.homes import Clock, Home, TestServer, said
 
 PATHS = [f"{folder}{name}.md" for folder in ("", "x/") for name in "abc"]
 FAULTS = [
@@ -42,7 +42,16 @@ FAULTS = [
     html(),
     html(after=True),
 ]
-MACHINES = st.sampled_from([0, 1])
+NUMBERS = st.integers(0, 7)
+ACTIONS = [
+    *["create", "rename", "delete", "discard"],
+    *["update"] * 4,
+    *["sync"] * 6,
+    *["sync with a fault"] * 4,
+    *["review", "publish"],
+    *["merge"] * 2,
+    *["is cut off", "is back", "is back", "restart", "retry"],
+]
 
 
 class TwoDaemons(RuleBasedStateMachine):
@@ -55,6 +64,7 @@ class TwoDaemons(RuleBasedStateMachine):
         self.homes = [Home(self.directory / name, self.server) for name in ("one", "two")]
         self.words = 0
         self.kept: Counter[str] = Counter()
+        self.given_up: set[str] = set()
         self.reviews: list[str] = []
 
     @initialize()
@@ -69,17 +79,22 @@ class TwoDaemons(RuleBasedStateMachine):
         return f"word {self.words}\n"
 
     def stored(self, home: Home, op: StoreOperation) -> None:
-        """Store; what cannot be stored here and now is refused and changes nothing."""
+        """Store; what cannot be stored here and now is refused and changes nothing.
+
+        What a person gives up with a draft need not arrive any more.
+        """
         before = self.waiting(home)
-        refusal = refusal_of(home, op)
-        if refusal is not None:
-            assert refusal in REFUSALS
+        receipt = stored_or_refused(home, op)
+        if isinstance(receipt, str):
+            assert receipt in REFUSALS
             assert self.waiting(home) == before
             return
-        part = op.create or op.update
-        if part is not None:
-            assert part.content is not None
-            self.kept[part.content.content] += 1
+        draft = home.draft(receipt.draft_id)
+        words = [said(operation.op) for operation in draft.operations]
+        if draft.draft.status == "discarded":
+            self.given_up.update(words)
+        elif op.create or op.update:
+            self.kept[words[-1]] += 1
 
     @staticmethod
     def waiting(home: Home) -> list[str]:
@@ -96,104 +111,101 @@ class TwoDaemons(RuleBasedStateMachine):
             )
         ]
 
-    def some(self, home: Home, pick: int) -> str | None:
-        """The id of one of the memories that this machine shows."""
+    @rule(data=st.data())
+    def step(self, data: st.DataObject) -> None:
+        """One thing that happens. (Of several rules, a run would be given only some.)"""
+        home = self.homes[data.draw(st.integers(0, 1), "machine")]
+        pick, path = data.draw(NUMBERS, "pick"), data.draw(st.sampled_from(PATHS), "path")
+        action = data.draw(st.sampled_from(ACTIONS), "action")
+        if action in ("create", "update", "rename", "delete"):
+            self.store(home, action, pick, path)
+        elif action == "discard":
+            self.discard(home, pick)
+        elif action == "sync":
+            self.sync(home, tick=pick > 0)
+        elif action == "sync with a fault":
+            fault = data.draw(st.sampled_from(FAULTS), "fault")
+            method = data.draw(st.sampled_from(["POST", "DELETE", "GET", None]), "method")
+            home.script.plan(fault, method=method, times=1 + pick % 3)
+            self.sync(home)
+        elif action in ("review", "merge"):
+            self.review(pick, merges=action == "merge")
+        elif action == "publish":
+            self.publish(path, pick)
+        else:
+            self.happen(home, action)
+
+    def store(self, home: Home, action: str, pick: int, path: str) -> None:
         names = sorted(home.effective.view("proj_alpha").entries)
-        return names[pick % len(names)] if names else None
-
-    @rule(machine=MACHINES, path=st.sampled_from(PATHS))
-    def creates(self, machine: int, path: str) -> None:
-        self.stored(self.homes[machine], create(path, self.word()))
-
-    @rule(machine=MACHINES, pick=st.integers(0, 7))
-    def updates(self, machine: int, pick: int) -> None:
-        home = self.homes[machine]
-        if (name := self.some(home, pick)) is not None:
+        name = names[pick % len(names)] if names else None
+        if action == "create" or name is None:
+            self.stored(home, create(path, self.word()))
+        elif action == "update":
             self.stored(home, update(name, self.word()))
+        else:
+            self.stored(home, rename(name, path) if action == "rename" else delete(name))
 
-    @rule(machine=MACHINES, pick=st.integers(0, 7), path=st.sampled_from(PATHS))
-    def renames(self, machine: int, pick: int, path: str) -> None:
-        home = self.homes[machine]
-        if (name := self.some(home, pick)) is not None:
-            self.stored(home, rename(name, path))
-
-    @rule(machine=MACHINES, pick=st.integers(0, 7))
-    def deletes(self, machine: int, pick: int) -> None:
-        home = self.homes[machine]
-        if (name := self.some(home, pick)) is not None:
-            self.stored(home, delete(name))
-
-    @rule(machine=MACHINES, pick=st.integers(0, 7))
-    def discards(self, machine: int, pick: int) -> None:
-        home = self.homes[machine]
+    def discard(self, home: Home, pick: int) -> None:
         active = [d.draft.draft_id for d in home.all_drafts() if d.draft.is_active]
         if active:
             self.stored(home, discard(active[pick % len(active)]))
 
-    @rule(machine=MACHINES, tick=st.booleans())
-    def syncs(self, machine: int, tick: bool) -> None:
+    @staticmethod
+    def sync(home: Home, *, tick: bool = True) -> None:
         with suppress(ClumsiesError):
-            self.homes[machine].sync.run_once(tick=tick)
+            home.sync.run_once(tick=tick)
 
-    @rule(machine=MACHINES, fault=st.sampled_from(FAULTS), times=st.integers(1, 3))
-    def next_requests_fail(self, machine: int, fault: Fault, times: int) -> None:
-        self.homes[machine].script.plan(fault, times=times)
+    @staticmethod
+    def happen(home: Home, action: str) -> None:
+        """To a machine and its network."""
+        if action == "is cut off":
+            home.script.plan(broken(Break.RESET), times=1_000)
+        elif action == "is back":
+            home.script.clear()
+        elif action == "restart":
+            home.restart()
+        else:
+            home.sync.retry()
 
-    @rule(machine=MACHINES, fault=st.sampled_from(FAULTS))
-    def next_change_fails(self, machine: int, fault: Fault) -> None:
-        self.homes[machine].script.plan(fault, method="POST")
+    def drafts_there(self, *statuses: str) -> list[Draft]:
+        found = [detail.draft for detail in self.server.drafts() if detail.operations]
+        return [draft for draft in found if draft.status in statuses]
 
-    @rule(machine=MACHINES)
-    def is_cut_off(self, machine: int) -> None:
-        self.homes[machine].script.plan(broken(Break.RESET), times=1_000)
-
-    @rule(machine=MACHINES)
-    def is_back(self, machine: int) -> None:
-        self.homes[machine].script.clear()
-
-    @rule(machine=MACHINES)
-    def restarts(self, machine: int) -> None:
-        self.homes[machine].restart()
-
-    @rule(machine=MACHINES)
-    def retries(self, machine: int) -> None:
-        self.homes[machine].sync.retry()
-
-    def open_drafts(self, wanted: str) -> list[Draft]:
-        return [d.draft for d in self.server.drafts() if d.draft.status == wanted and d.operations]
-
-    @rule(pick=st.integers(0, 7), count=st.integers(1, 3))
-    def submits(self, pick: int, count: int) -> None:
-        drafts = self.open_drafts("open")
-        chosen = [drafts[(pick + n) % len(drafts)].draft_id for n in range(count)] if drafts else []
+    def review(self, pick: int, *, merges: bool) -> None:
+        """Some drafts are submitted as one; one that was submitted before, or these, is merged."""
+        drafts = self.drafts_there("open")
+        chosen = [drafts[(pick + n) % len(drafts)].draft_id for n in range(1 + pick % 3) if drafts]
         with suppress(ClumsiesError):
-            self.reviews.append(self.server.submit(*dict.fromkeys(chosen)))
-
-    @precondition(lambda self: self.reviews)
-    @rule(pick=st.integers(0, 7))
-    def merges(self, pick: int) -> None:
+            if chosen:
+                self.reviews.append(self.server.submit(*dict.fromkeys(chosen)))
         with suppress(ClumsiesError):
-            self.server.merge(self.reviews[pick % len(self.reviews)])
+            if merges and self.reviews:
+                self.server.merge(self.reviews[-1 - pick % min(2, len(self.reviews))])
 
-    @rule(pick=st.integers(0, 7))
-    def rebases(self, pick: int) -> None:
-        """Of a draft that is behind, with conflicts decided for the draft."""
-        drafts = self.open_drafts("open") + self.open_drafts("submitted")
+    def publish(self, path: str, pick: int) -> None:
+        """The team changes a memory, and a draft that fell behind is rebased."""
+        known = [name for name in (path, "a.md") if name in self.server.memory]
+        if known:
+            with suppress(ClumsiesError):
+                self.server.publish(put(known[0], self.word()))
+        drafts = self.drafts_there("open", "submitted")
         behind = [draft for draft in drafts if draft.coordination.freshness == "behind"]
-        if not behind:
-            return
+        if behind:
+            self.rebase(behind[pick % len(behind)], gives_up=pick == 0)
+
+    def rebase(self, draft: Draft, *, gives_up: bool) -> None:
+        """Conflicts are decided for a new text, or for there being no memory."""
         with self.server.client("ann") as client, suppress(ClumsiesError):
             reviews = Reviews(client)
-            candidate = reviews.candidate(behind[pick % len(behind)])
-            if candidate is not None and candidate.status == "clean":
-                reviews.rebase(candidate)
-
-    @rule(path=st.sampled_from(PATHS[:4]))
-    def team_publishes(self, path: str) -> None:
-        if not any(known.lower() == path for known in self.server.memory):
-            return
-        with suppress(ClumsiesError):
-            self.server.publish(put(path, self.word()))
+            candidate = reviews.candidate(draft)
+            resolved = None
+            if candidate is not None and candidate.status == "conflicts":
+                path = f"decided/{self.words}.md"
+                resolved = ResourceState(exists=True, path=path, content=self.word())
+                if gives_up:
+                    resolved = ResourceState(exists=False)
+            if candidate is not None:
+                reviews.rebase(candidate, resolved)
 
     @invariant()
     def every_machine_shows_its_memory(self) -> None:
@@ -209,7 +221,8 @@ class TwoDaemons(RuleBasedStateMachine):
             assert count == 1
             assert there[word] <= 1, f"{word!r} was taken twice"
             assert waiting[word] <= 1, f"{word!r} waits twice"
-            assert waiting[word] or history[word], f"{word!r} is lost"
+            is_here = waiting[word] or history[word] or word in self.given_up
+            assert is_here, f"{word!r} is lost"
 
     def teardown(self) -> None:
         try:
@@ -236,7 +249,7 @@ class TwoDaemons(RuleBasedStateMachine):
             assert home.database.problems() == []
             assert home.sync.status().pending_operation_count == 0
             assert self.waiting(home) == []
-        assert all(history[word] for word in self.kept)
+        assert all(history[word] for word in self.kept if word not in self.given_up)
 
     @staticmethod
     def shown(home: Home) -> list[tuple[str, str, str]]:
@@ -247,13 +260,12 @@ class TwoDaemons(RuleBasedStateMachine):
         )
 
 
-def refusal_of(home: Home, op: StoreOperation) -> str | None:
-    """The code with which a store is refused; None where it is done."""
+def stored_or_refused(home: Home, op: StoreOperation) -> StoreReceipt | str:
+    """The receipt, or the code with which the store is refused."""
     try:
-        home.store(op)
+        return home.store(op)
     except ClumsiesError as error:
         return error.code
-    return None
 
 
 REFUSALS = {
