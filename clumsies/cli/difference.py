@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from clumsies.memory.text_diff import DiffHunk, diff_lines
+from clumsies.memory.text_merge import Side, TextMerge, merge_texts
 
+_SIDES: tuple[Side, ...] = ("base", "current", "draft")
+_SIDE_STYLES = ("faint", "removed", "added")
 _STYLES = {"+": "added", "-": "removed", " ": ""}
 
 
@@ -59,10 +63,30 @@ def print_conflicts(console: Console, candidate: dict[str, Any]) -> None:
         console.print(
             Text(f"  conflict in {conflict['field']} ({conflict['kind']})", style="warning")
         )
-        for side, style in (("base", "faint"), ("current", "removed"), ("draft", "added")):
-            value = conflict.get(side)
-            shown = ["(nothing)"] if value is None else value.splitlines() or [""]
-            for number, text in enumerate(shown):
-                label = f"{side:>8} │ " if number == 0 else f"{'':>8} │ "
-                line = Text(f"  {label}", style="faint")
-                console.print(line.append(text, style=style), soft_wrap=True)
+        sides = [conflict.get(side) for side in _SIDES]
+        if conflict["field"] == "content" and all(isinstance(side, str) for side in sides):
+            _print_places(console, merge_texts(*map(str, sides)))
+        else:
+            _print_three(console, [_shown(side) for side in sides])
+
+
+def _print_places(console: Console, merge: TextMerge) -> None:
+    """Each place that has to be decided, without the rest of the texts."""
+    for hunk in merge.conflicts:
+        line = hunk.current.start + 1
+        console.print(Text(f"  from line {line} of the current text", style="heading"))
+        _print_three(
+            console, [[text.rstrip("\r\n") for text in merge.lines(hunk, side)] for side in _SIDES]
+        )
+
+
+def _print_three(console: Console, sides: Sequence[Sequence[str]]) -> None:
+    for side, style, shown in zip(_SIDES, _SIDE_STYLES, sides, strict=True):
+        for number, text in enumerate(shown or ["(nothing)"]):
+            label = f"{side:>8} │ " if number == 0 else f"{'':>8} │ "
+            line = Text(f"  {label}", style="faint")
+            console.print(line.append(text, style=style), soft_wrap=True)
+
+
+def _shown(value: object) -> list[str]:
+    return [] if value is None else str(value).splitlines() or [""]

@@ -138,10 +138,12 @@ def submit(
         review = answer["review"]
         count = len(review["draft_ids"])
         output.stdout().print(
-            f"Review {review['review_id']} asks for {count} draft{'s' if count != 1 else ''}"
+            f"Review {review['review_id']} asks for {count} draft{'s' if count != 1 else ''}",
+            soft_wrap=True,
         )
         output.stderr().print(
-            f"[faint]`clumsies review show {review['review_id']}` shows it as reviewers see it.[/]"
+            f"[faint]`clumsies review show {review['review_id']}` shows it as reviewers see it.[/]",
+            soft_wrap=True,
         )
 
 
@@ -272,7 +274,11 @@ def _print_rebase(answer: dict[str, Any], draft: str, markers: Path | None) -> N
         return
     console.print(f"{draft} and the team's memory changed the same places:")
     print_conflicts(console, answer["candidate"])
-    where = f"Edit {markers}, then `--file {markers}`" if markers else "Decide with --write FILE"
-    output.stderr().print(
-        f"[faint]Nothing was changed. {where}; or --take draft, or --take current.[/]"
+    command = f"clumsies drafts rebase {draft}"
+    where = (
+        f"Edit {markers}, then `{command} --file {markers}`"
+        if markers
+        else f"`{command} --write FILE` puts both texts into a file to be edited"
     )
+    hint = f"Nothing was changed. {where}; or add --take draft, or --take current."
+    output.stderr().print(Text(hint, style="faint"), soft_wrap=True)

@@ -15,6 +15,12 @@ from clumsies.errors import InvalidRequest
 
 MERGE_WAIT_S = 120.0
 
+_NEXT = {
+    "open": "An owner or admin decides: `clumsies review approve {0}`, reject, or merge.",
+    "approved": "`clumsies review merge {0}` makes it the team's memory.",
+    "rejected": "`clumsies review resubmit {0}` asks again, once the drafts are better.",
+}
+
 ReviewArgument = Annotated[str, typer.Argument(metavar="REVIEW", help="The review's id.")]
 MessageOption = Annotated[
     str | None, typer.Option("--message", "-m", help="Words for the author and the record.")
@@ -86,6 +92,9 @@ def show(
             output.write_json(found)
             return
         _print_review(found)
+        hint = _NEXT.get(found["detail"]["review"]["status"], "").format(review)
+        if hint:
+            output.stderr().print(Text(hint, style="faint"), soft_wrap=True)
 
 
 def _print_review(found: dict[str, Any]) -> None:

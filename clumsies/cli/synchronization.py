@@ -160,8 +160,8 @@ def waiting(status: dict[str, Any]) -> list[str]:
         ),
         (
             status["behind_draft_count"],
-            "draft is behind the memory; `clumsies drafts rebase DRAFT`",
-            "drafts are behind the memory; `clumsies drafts rebase DRAFT`",
+            "draft is behind the memory; `clumsies drafts` shows which",
+            "drafts are behind the memory; `clumsies drafts` shows which",
         ),
         (
             status["reconciliation_conflict_count"],

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from clumsies.api.drafts import ResourceState
 from clumsies.api.reviews import Decide
 from clumsies.daemon import messages_sync as ms
 from clumsies.daemon.context import Handler, RequestContext
 from clumsies.daemon.resident import Resident
 from clumsies.errors import ClumsiesError, InvalidRequest, NotFound, NotReady
-from clumsies.memory.draft_rows import Draft, DraftFilter, get_draft, list_drafts
+from clumsies.memory.draft_rows import (
+    Draft,
+    DraftFilter,
+    find_server_draft,
+    get_draft,
+    list_drafts,
+)
 from clumsies.memory.overlay import DraftedMemory
-from clumsies.sync.reviews import Reviews
+from clumsies.sync.reviews import Reviews, Undecided
 
 
 class ReviewMethods:
@@ -46,7 +55,8 @@ class ReviewMethods:
         failure = self._synchronized(request.project_id)
         sent = [self._sent(draft.draft_id, failure) for draft in drafts]
         reviews = self._reviews(request.project_id)
-        review = reviews.submit(sent, request.title, request.description)
+        with self._naming_own_drafts():
+            review = reviews.submit(sent, request.title, request.description)
         self._synchronized(request.project_id)
         return ms.SubmittedReview(review=review)
 
@@ -57,6 +67,17 @@ class ReviewMethods:
         except ClumsiesError as error:
             return error
         return None
+
+    @contextmanager
+    def _naming_own_drafts(self) -> Iterator[None]:
+        """A conflict names the draft as this machine does, which is what a rebase takes."""
+        try:
+            yield
+        except Undecided as error:
+            name = error.candidate.draft_id
+            with self._resident.database.reader() as connection:
+                own = find_server_draft(connection, name)
+            raise Undecided(error.candidate, None if own is None else own.draft_id) from error
 
     def _chosen(self, request: ms.SubmitDrafts) -> list[Draft]:
         database = self._resident.database
@@ -150,7 +171,8 @@ class ReviewMethods:
     def resubmit(self, request: ms.ResubmitReview, _context: RequestContext) -> ms.SubmittedReview:
         self._synchronized(request.project_id)
         reviews = self._reviews(request.project_id)
-        review = reviews.resubmit(request.review_id, request.title, request.description)
+        with self._naming_own_drafts():
+            review = reviews.resubmit(request.review_id, request.title, request.description)
         self._synchronized(request.project_id)
         return ms.SubmittedReview(review=review)
 

@@ -55,15 +55,19 @@ class Caller(Protocol):
 
 
 class Undecided(Conflict):
-    """A draft and the memory changed the same thing; `candidate` shows both."""
+    """A draft and the memory changed the same thing; `candidate` shows both.
 
-    def __init__(self, candidate: Candidate):
+    `draft_id` is what the machine calls the draft, where that is not the Server's name of it.
+    """
+
+    def __init__(self, candidate: Candidate, draft_id: str | None = None):
+        name = draft_id or candidate.draft_id
         super().__init__(
             "reconciliation_required",
-            f"The draft {candidate.draft_id} and the team's memory changed the same place; "
-            "`clumsies drafts rebase` shows both and takes your decision.",
+            f"The draft {name} and the memory changed the same place; "
+            f"`clumsies drafts rebase {name}` shows both and takes your decision.",
             {
-                "draft_id": candidate.draft_id,
+                "draft_id": name,
                 "candidate_id": candidate.candidate_id,
                 "current_commit_id": candidate.current_commit_id,
             },

@@ -88,7 +88,10 @@ def test_a_conflict_is_shown_and_decided(own: Shell) -> None:
     own.json("import", ".")
     assert "green key" in own.run("load", "guides/deploy.md").stdout
     assert "behind" in own.run("drafts").stdout
-    assert own.error(4, "drafts", "submit")["code"] == "reconciliation_required"
+    refusal = own.error(4, "drafts", "submit")
+    assert refusal["code"] == "reconciliation_required"
+    assert refusal["details"]["draft_id"] == draft
+    assert f"clumsies drafts rebase {draft}" in refusal["message"]
     result = own.run("drafts", "rebase", draft, "--write", "both.md")
     assert result.returncode == 4
     for side in ("blue", "red", "green"):
