@@ -179,7 +179,7 @@ def sync_findings(status: dict[str, Any], health: dict[str, Any]) -> Iterator[Fi
     for project in status["unavailable_projects"]:
         words, remedy = unavailable_words(project)
         yield Finding("sync", "warning", words, remedy.replace("`", ""))
-    if not (errors_of(status) or refused):
+    if not (errors_of(status) or refused or status["unavailable_projects"]):
         count = status["pending_operation_count"]
         words = counted(count, "stored change waits", "stored changes wait") if count else "in step"
         yield Finding("sync", "ok", words)

@@ -22,12 +22,12 @@ _STATES = {
     "queued": ("waiting", "warning"),
     "syncing": ("under way", ""),
     "retrying": ("tried again soon", "warning"),
-    "degraded": ("in step in part", "warning"),
+    "degraded": ("held up", "warning"),
     "failed": ("failed", "failure"),
 }
-_LATER = "it is tried again by itself; `clumsies whoami` asks now"
+_LATER = "nothing is lost, and it is tried again by itself; `clumsies whoami` asks now"
 _REMEDIES = {
-    "unauthorized": ("the Server does not accept the sign-in", "`clumsies login`"),
+    "unauthorized": ("nobody is signed in, or the session has ended", "`clumsies login`"),
     "daemon_project_config_incomplete": ("nobody is signed in", "`clumsies login`"),
     "credential_store_failed": ("the keyring gives no session", "`clumsies whoami` says why"),
     "server_request_failed": ("the Server cannot be reached", _LATER),
@@ -101,7 +101,7 @@ def explained(code: str, health: dict[str, Any]) -> tuple[str, str]:
     """What an error of synchronization means here, and what helps."""
     words, remedy = _REMEDIES.get(code, _OTHERWISE)
     if code == "unauthorized" and health.get("has_personal_token"):
-        remedy = TOKEN_REMEDY
+        words, remedy = "the Server does not accept the token", TOKEN_REMEDY
     return f"{words} ({code})", remedy
 
 
