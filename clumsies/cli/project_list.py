@@ -30,7 +30,7 @@ def projects(as_json: JsonOption = False) -> None:
         output.stdout().print(_table(found, bindings, away, server_url))
         if away:
             output.stderr().print(
-                "[faint]What is not available is kept here: ask one of its admins to let you in, "
+                "[faint]What is not available is kept here: ask an owner or admin to let you in, "
                 "then `clumsies sync`.[/]",
                 soft_wrap=True,
             )

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from clumsies.cli import output
 from clumsies.cli.connection import Connection, JsonOption, connected
-from clumsies.cli.synchronization import synchronized
-from clumsies.errors import InvalidRequest
+from clumsies.cli.synchronization import TOKEN_REMEDY, synchronized
+from clumsies.errors import InvalidRequest, Refused
 from clumsies.sync.login import LOGIN_TIMEOUT_S, BrowserSignIn, open_in_browser
 
 KEYRING_WAIT_S = 70.0
@@ -39,7 +39,7 @@ def login(
     with output.failures(as_json), connected() as daemon:
         url = _server(daemon, server)
         if _has_token(daemon, url):
-            answer = daemon.call("signed_in")
+            answer = _me(daemon)
         else:
             answer = _signed_in(daemon, url, browser, timeout_s)
         synchronized(daemon, daemon.call("health"), PROJECTS_WAIT_S)  # `bind` needs their ids
@@ -142,11 +142,22 @@ def whoami(as_json: JsonOption = False) -> None:
                     "No Server is set: this machine's projects are yours alone.", soft_wrap=True
                 )
             return
-        answer = daemon.call("signed_in")
+        answer = _me(daemon)
         if as_json:
             output.write_json(answer)
             return
         output.stdout().print(_person(answer), soft_wrap=True)
+
+
+def _me(daemon: Connection) -> dict[str, Any]:
+    """Who is signed in, as the Server says; a refused token is told from an ended session."""
+    try:
+        return daemon.call("signed_in")
+    except Refused as error:
+        if error.code != "unauthorized" or not daemon.call("health").get("has_personal_token"):
+            raise
+        words = f"The Server does not accept the token: {TOKEN_REMEDY}."
+        raise Refused(error.code, words) from error
 
 
 def _person(answer: dict[str, Any]) -> Text:

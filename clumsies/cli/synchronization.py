@@ -71,6 +71,8 @@ def synchronized(daemon: Connection, health: dict[str, Any], wait_s: float) -> d
     """The state after a whole attempt that began after this call, or after `wait_s`."""
     before = daemon.call("sync_status")
     started = daemon.call("retry_sync", {"channel": "all"})["started"]
+    if not started:
+        output.warn("this daemon sends and fetches nothing by itself (CLUMSIES_SYNC_ENABLED)")
     end = time.monotonic() + (wait_s if started else 0.0)
     while True:
         status = daemon.call("sync_status")
@@ -113,7 +115,7 @@ def unavailable_words(project: dict[str, Any]) -> tuple[str, str]:
     kept = counted(count, "draft of it is", "drafts of it are") + " kept here" if count else ""
     words = f"{shown} is not available to you any more"
     return "; ".join(filter(None, (words, kept))), (
-        "ask one of its admins to let you in, then `clumsies sync`"
+        "ask an owner or admin to let you in, then `clumsies sync`"
     )
 
 

@@ -62,6 +62,7 @@ def test_a_revoked_token_stops_nothing_but_the_sending(begun: Team) -> None:
     assert "CLUMSIES_TOKEN" in said.stdout
     assert "1 stored change waits" in said.stdout
     assert "unauthorized" in ann.run("status").stdout
+    assert "CLUMSIES_TOKEN" in ann.run("whoami").stderr
     found = ann.run("doctor")
     assert found.returncode == 1
     assert "CLUMSIES_TOKEN" in found.stdout
