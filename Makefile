@@ -23,10 +23,11 @@ bench-short: $(VENV)/.installed-bench
 eval: $(VENV)/.installed-bench
 	$(BIN)/python -m evaluation all --write evaluation/RESULTS.md
 
-# The property tests of the kernels and parsers, with many more examples than in `make test`.
+# The property tests of the kernels, the parsers and the Server's interface, with many more examples
+# than in `make test`.
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m pytest --hypothesis-profile=fuzz -q tests/native tests/engine/test_units.py \
-		tests/engine/test_state.py $(PYTEST_ARGS)
+		tests/engine/test_state.py tests/server/test_schema.py $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-lint
 	$(BIN)/ruff check .

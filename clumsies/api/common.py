@@ -15,15 +15,15 @@ DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
 
 _PRINTED = r"^[^\x00-\x1f\x7f]*$"
-_WITHOUT_NUL = r"^[^\x00]*\Z"
+WITHOUT_NUL = r"^[^\x00]*\Z"
 Identifier = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.-]+\Z")]
 """An id that this system made. Opaque: nobody reads anything out of it."""
 CommitId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 Title = Annotated[str, Meta(min_length=1, max_length=300, pattern=_PRINTED)]
 """One line for people."""
-Note = Annotated[str, Meta(max_length=65_536, pattern=_WITHOUT_NUL)]
+Note = Annotated[str, Meta(max_length=65_536, pattern=WITHOUT_NUL)]
 """Several lines for people."""
-Description = Annotated[str, Meta(max_length=4_096, pattern=_WITHOUT_NUL)]
+Description = Annotated[str, Meta(max_length=4_096, pattern=WITHOUT_NUL)]
 Version = Annotated[int, Meta(ge=0, le=2**53)]
 """The integer that a change must name; it grows with every change."""
 Scope = Literal["org", "project"]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from clumsies.api.common import Answer, Request
+from clumsies.api.common import WITHOUT_NUL, Answer, Request
 
 OrgRole = Literal["owner", "admin", "member"]
 ProjectRole = Literal["admin", "member"]
@@ -44,14 +44,23 @@ class Me(Answer, frozen=True, kw_only=True, omit_defaults=False):
     capabilities: list[Capability]
 
 
-class TokenRequest(Request, frozen=True, kw_only=True):
-    """Either the code of a sign-in with its verifier, or a refresh token."""
+class CodeExchange(
+    Request, frozen=True, kw_only=True, tag_field="grant_type", tag="authorization_code"
+):
+    """The one-time code of a sign-in, with what only the client that began it knows."""
 
-    grant_type: Literal["authorization_code", "refresh_token"]
-    code: Secret | None = None
-    redirect_uri: Annotated[str, Meta(max_length=2_048)] | None = None
-    code_verifier: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._~-]{43,128}\Z")] | None = None
-    refresh_token: Secret | None = None
+    code: Secret
+    redirect_uri: Annotated[str, Meta(max_length=2_048, pattern=WITHOUT_NUL)]
+    code_verifier: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._~-]{43,128}\Z")]
+
+
+class TokenRefresh(Request, frozen=True, kw_only=True, tag_field="grant_type", tag="refresh_token"):
+    """A refresh token, which is spent."""
+
+    refresh_token: Secret
+
+
+TokenRequest = CodeExchange | TokenRefresh
 
 
 class TokenAnswer(Answer, frozen=True, kw_only=True, omit_defaults=False):

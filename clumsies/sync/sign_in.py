@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from clumsies.api.identity import SessionRevocation, TokenAnswer, TokenRequest
+from clumsies.api.identity import CodeExchange, SessionRevocation, TokenAnswer
 from clumsies.errors import ClumsiesError, InvalidRequest
 from clumsies.sync.addresses import api_path
 from clumsies.sync.credentials import INTERACTIVE_TIMEOUT_S, Session
@@ -23,11 +23,8 @@ def sign_in(
     CLUMSIES_TOKEN says who this machine is.
     """
     sessions = _changeable(client)
-    body = TokenRequest(
-        grant_type="authorization_code",
-        code=grant.code,
-        redirect_uri=grant.redirect_uri,
-        code_verifier=grant.code_verifier,
+    body = CodeExchange(
+        code=grant.code, redirect_uri=grant.redirect_uri, code_verifier=grant.code_verifier
     )
     tokens = client.call("POST", api_path("auth", "token"), TokenAnswer, json=body, signed=False)
     session = Session(sessions.server_url, tokens.access_token, tokens.refresh_token)

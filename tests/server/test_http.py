@@ -236,7 +236,9 @@ def test_long_answers_are_compressed(client: Client) -> None:
 def test_the_document_describes_routes_and_failures(client: Client) -> None:
     document = client(None).get("/api/v1/openapi.json").json()
     operation = document["paths"]["/api/v1/admin/health"]["get"]
-    assert {"200", "4XX", "5XX"} == set(operation["responses"])
+    assert {"200", "500"} == set(operation["responses"])
+    merge = document["paths"]["/api/v1/reviews/{review_id}/merges"]["post"]["responses"]
+    assert set(merge) == {"201", "400", "401", "403", "404", "409", "412", "413", "500"}
     assert "ErrorEnvelope" in document["components"]["schemas"]
 
 
@@ -259,3 +261,10 @@ def test_options_names_every_method_of_a_path(client: Client) -> None:
             answer = client(None).options(path)
             wanted = {method.upper() for method in item} | {"OPTIONS"}
             assert set(re.split(r",\s*", answer.headers["allow"])) == wanted
+
+
+def test_an_integer_may_be_written_with_a_fraction_of_nothing(client: Client) -> None:
+    body = '{"name": "nightly", "expires_in_days": %s}'
+    for number, status in (("5.0", 201), ("5.5", 400), ("1e300", 400), ('"5"', 400)):
+        answer = client("ann").post("/api/v1/me/tokens", content=body % number)
+        assert answer.status_code == status, number

@@ -8,8 +8,7 @@ from litestar import Request, Response, get, post
 from litestar.params import FromQuery, JSONBody, QueryParameter
 from litestar.response import Redirect
 
-from clumsies.api.identity import TokenAnswer, TokenRequest
-from clumsies.errors import InvalidRequest
+from clumsies.api.identity import TokenAnswer, TokenRefresh, TokenRequest
 from clumsies.server import sessions, setup, sign_in
 from clumsies.server.http.dependencies import Context
 from clumsies.server.http.request_ids import request_id_of
@@ -69,25 +68,11 @@ def token(
 ) -> Response[TokenAnswer]:
     """A pair of tokens for a sign-in's code, or for a refresh token, which is spent."""
     request_id = request_id_of(request.scope)
-    given = data.code is not None, data.redirect_uri is not None, data.code_verifier is not None
-    if data.grant_type == "refresh_token":
-        if data.refresh_token is None or any(given):
-            raise InvalidRequest(
-                "invalid_request", "This grant takes `refresh_token` and nothing else."
-            )
+    if isinstance(data, TokenRefresh):
         answer = sessions.refresh(context, request_id, data.refresh_token)
     else:
-        if not all(given) or data.refresh_token is not None:
-            raise InvalidRequest(
-                "invalid_request",
-                "This grant takes `code`, `redirect_uri` and `code_verifier` and nothing else.",
-            )
         answer = sessions.exchange_code(
-            context,
-            request_id,
-            data.code or "",
-            data.redirect_uri or "",
-            data.code_verifier or "",
+            context, request_id, data.code, data.redirect_uri, data.code_verifier
         )
     return Response(answer, headers={"cache-control": "no-store"})
 

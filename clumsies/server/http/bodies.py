@@ -14,6 +14,8 @@ from litestar import Request
 
 from clumsies.errors import InvalidRequest
 
+_EXACT = 2**53
+"""Up to here every integer has a float of its own."""
 _PLACE = re.compile(r" - at `\$\.?(.*)`\Z", re.S)
 _UNKNOWN = re.compile(r"unknown field `(.*)`", re.S)
 _MISSING = re.compile(r"missing required field `(.*)`", re.S)
@@ -32,13 +34,33 @@ class StrictRequest(Request[Any, Any, Any]):
 def decoded(body: bytes, kind: Any) -> Any:
     """`body` as a `kind`; raises InvalidRequest("invalid_json") or ("invalid_request")."""
     try:
-        return msgspec.json.decode(body, type=kind)
+        return _as_sent(body, kind)
     except msgspec.ValidationError as error:
         raise _misfit(str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(
             "invalid_json", "The body is not JSON in UTF-8; send a JSON object."
         ) from error
+
+
+def _as_sent(body: bytes, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        # JSON has one kind of number, and in JSON Schema `5.0` is an integer.
+        if not str(error).startswith("Expected `int") or "got `float`" not in str(error):
+            raise
+    return msgspec.convert(_with_integers(msgspec.json.decode(body)), kind)
+
+
+def _with_integers(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
+        return int(value)
+    if isinstance(value, list):
+        return [_with_integers(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _with_integers(item) for key, item in value.items()}
+    return value
 
 
 def _misfit(said: str) -> InvalidRequest:

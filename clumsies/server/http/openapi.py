@@ -21,6 +21,7 @@ from litestar.routes import HTTPRoute
 from clumsies.api.admin import MemoryExport
 from clumsies.api.common import ErrorEnvelope
 from clumsies.server.http.dependencies import DEPENDENCIES
+from clumsies.server.http.openapi_answers import describe_answers, describe_parameters
 from clumsies.version import VERSION
 
 PATH = "/api/v1/openapi.json"
@@ -53,10 +54,12 @@ def document(handlers: Sequence[Any]) -> dict[str, Any]:
     )
     made: dict[str, Any] = json.loads(json.dumps(app.openapi_schema.to_schema()))
     messages: set[Any] = {ErrorEnvelope}
+    envelope = {"$ref": _PLACE.format(name=ErrorEnvelope.__name__)}
     for path, method, handler in _operations(app):
         operation = made["paths"][path][method]
         _describe(operation, handler)
-        _describe_failures(operation["responses"])
+        describe_parameters(operation)
+        describe_answers(path, method, operation, _takes_ref(handler), envelope)
         messages.update(_messages(handler))
         if path in _STREAMED:
             messages.add(_STREAMED[path])
@@ -96,11 +99,14 @@ def _describe(operation: dict[str, Any], handler: Any) -> None:
     for parameter in operation.get("parameters", ()):
         name = parameter["name"]
         if name == "if-match":
-            takes_ref = "if_match_ref" in handler.parsed_fn_signature.parameters
-            name = "if-match of a Ref" if takes_ref else "if-match of a version"
+            name = "if-match of a Ref" if _takes_ref(handler) else "if-match of a version"
         if name in _REQUIRED_HEADERS:
             parameter["required"] = True
             parameter["schema"] = {"type": "string", "pattern": _REQUIRED_HEADERS[name]}
+
+
+def _takes_ref(handler: Any) -> bool:
+    return "if_match_ref" in handler.parsed_fn_signature.parameters
 
 
 def _messages(handler: Any) -> Iterator[Any]:
@@ -110,17 +116,9 @@ def _messages(handler: Any) -> Iterator[Any]:
         given = get_args(given)[0]
     data = handler.parsed_data_field
     for kind in (given, None if data is None else data.annotation):
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            yield kind
-
-
-def _describe_failures(responses: dict[str, Any]) -> None:
-    place = {"$ref": _PLACE.format(name=ErrorEnvelope.__name__)}
-    content = {"application/json": {"schema": place}}
-    for status in [status for status in responses if status[0] in "45"]:
-        del responses[status]
-    responses["4XX"] = {"description": "The request is refused.", "content": content}
-    responses["5XX"] = {"description": "The Server failed.", "content": content}
+        for part in get_args(kind) or (kind,):
+            if isinstance(part, type) and issubclass(part, msgspec.Struct):
+                yield part
 
 
 def _portable(value: Any) -> Any:

@@ -26,7 +26,7 @@ from clumsies.api.common import (
     MAX_BODY_BYTES,
     REQUEST_ID_HEADER,
 )
-from clumsies.api.identity import TokenAnswer, TokenRequest
+from clumsies.api.identity import TokenAnswer, TokenRefresh
 from clumsies.errors import ClumsiesError, InvalidRequest, Refused
 from clumsies.logs import EventLog, Level, route_of
 from clumsies.sync.addresses import LOCAL_AUTHORITY_BASE, api_path, check_path, server_base
@@ -225,7 +225,8 @@ class RemoteClient:
 
     def _renew(self, held: Held) -> Held:
         assert held.session is not None
-        body = TokenRequest(grant_type="refresh_token", refresh_token=held.session.refresh_token)
+        assert held.session.refresh_token is not None
+        body = TokenRefresh(refresh_token=held.session.refresh_token)
         response = self._send(_message("POST", _TOKEN_PATH, body), None)
         # A refusal by something in between (a sign-in page of a network) costs nobody the session.
         if response.status in (400, 401, 403) and has_envelope(response):
