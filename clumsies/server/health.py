@@ -60,9 +60,9 @@ def _commits(connection: Connection) -> Component:
         .select_from(refs.outerjoin(commits, refs.c.commit_id == commits.c.commit_id))
         .where(refs.c.commit_id.is_not(None), commits.c.commit_id.is_(None))
     ).scalar_one()
-    return (
-        _down(f"{lost} Refs name commits that are not here.") if lost else _ok("every Ref has its commit")
-    )
+    if lost:
+        return _down(f"{lost} Refs name commits that are not here.")
+    return _ok("every Ref has its commit")
 
 
 def _oidc(context: ServerContext, usable: bool) -> Component:

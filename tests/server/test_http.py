@@ -263,6 +263,14 @@ def test_options_names_every_method_of_a_path(client: Client) -> None:
             assert set(re.split(r",\s*", answer.headers["allow"])) == wanted
 
 
+def test_who_is_not_signed_in_is_told_that_first(client: Client) -> None:
+    for method, path, more in (
+        ("GET", "/api/v1/admin/members", {"params": {"cursor": "x"}}),
+        ("PATCH", "/api/v1/projects/proj_alpha", {"headers": {"if-match": "x"}, "json": {}}),
+    ):
+        assert error_of(client(None).request(method, path, **more), 401)["code"] == "unauthorized"
+
+
 def test_an_integer_may_be_written_with_a_fraction_of_nothing(client: Client) -> None:
     body = '{"name": "nightly", "expires_in_days": %s}'
     for number, status in (("5.0", 201), ("5.5", 400), ("1e300", 400), ('"5"', 400)):

@@ -74,18 +74,26 @@ def provide_acting(request: Request[Any, Any, Any], context: Context) -> Acting:
     )
 
 
-def provide_if_match_version(if_match: _IfMatch = None) -> int:
+# These know who asks before they judge what was sent: a stranger is told 401 and no more.
+def provide_if_match_version(acting: SignedIn, if_match: _IfMatch = None) -> int:  # noqa: ARG001
     """The integer version in `If-Match`; raises InvalidRequest."""
     return integer_if_match(if_match)
 
 
-def provide_if_match_ref(if_match: _IfMatch = None) -> str | None:
+def provide_if_match_ref(
+    acting: SignedIn,  # noqa: ARG001
+    if_match: _IfMatch = None,
+) -> str | None:
     """The commit that the Ref's ETag in `If-Match` names, None for an empty Ref; raises
     InvalidRequest."""
     return ref_if_match(if_match)
 
 
-def provide_page(limit: _Limit = DEFAULT_LIMIT, cursor: _Cursor = "") -> Page:
+def provide_page(
+    acting: SignedIn,  # noqa: ARG001
+    limit: _Limit = DEFAULT_LIMIT,
+    cursor: _Cursor = "",
+) -> Page:
     """The page that the query asks for; raises InvalidRequest for a cursor of no list."""
     return Page(limit, read_cursor(cursor or None))
 
