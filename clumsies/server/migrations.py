@@ -37,6 +37,8 @@ class Migration:
 
 
 def _first(connection: Connection) -> None:
+    """Every table as it is declared now. With the first release these statements are written out
+    here, and every later change of a table is a step of its own."""
     assert schema_identity.sessions.metadata is metadata
     metadata.create_all(connection, checkfirst=False)
 
