@@ -14,7 +14,7 @@ MAX_BODY_BYTES = 10 * 1024 * 1024
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
 
-_PRINTED = r"^[^\x00-\x1f\x7f]*$"
+_PRINTED = r"^[^\x00-\x1f\x7f]*\Z"
 WITHOUT_NUL = r"^[^\x00]*\Z"
 Identifier = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9_.-]+\Z")]
 """An id that this system made. Opaque: nobody reads anything out of it."""
