@@ -200,8 +200,9 @@ class Synchroniser:
         return row is not None
 
     def _run(self, accounts: Sequence[Account], tick: bool) -> list[Exception]:
-        if tick:
-            requeue(self._database, ["retrying"], self._now())
+        # Cycles exclude each other: what is on its way now was left so by a fault of ours.
+        left = ["syncing", "retrying"] if tick else ["syncing"]
+        requeue(self._database, left, self._now())
         errors: list[Exception] = []
         for account in accounts:
             error: Exception | None

@@ -6,7 +6,7 @@ import pytest
 
 from clumsies.errors import ClumsiesError
 from tests.memory.local_memory import create, delete, discard, rename, update
-from tests.sync.fault_server import Fault, html, reset, status
+from tests.sync.fault_server import Asked, Fault, Reply, html, reset, status
 from tests.sync.homes import PROJECT, Home, TestServer
 
 DRAFTS = "/api/v1/drafts"
@@ -100,7 +100,8 @@ def test_a_batch_of_unknown_outcome_is_repeated(
 def test_a_discard_of_unknown_outcome_is_repeated(
     home: Home, server: TestServer, after: bool
 ) -> None:
-    receipt = (home.run(), home.store(create("n.md", "one")))[1]
+    home.run()
+    receipt = home.store(create("n.md", "one"))
     home.run()
     home.store(discard(receipt.draft_id))
     home.script.plan(reset(after=after), method="DELETE")
@@ -190,6 +191,25 @@ def test_what_was_on_its_way_when_the_process_ended_is_sent_again(
     assert home.statuses(receipt.draft_id) == ["synced", "queued"]
     home.run()
     assert server.texts() == ["one", "two"]
+
+
+def test_a_fault_of_ours_leaves_nothing_on_its_way(home: Home, server: TestServer) -> None:
+    home.run()
+    receipt = home.store(create("n.md", "one"))
+
+    def wrong(asked: Asked) -> Reply:
+        if asked.method == "POST":
+            raise ZeroDivisionError
+        return server.answers(asked)
+
+    home.transport.answer = wrong
+    with pytest.raises(ZeroDivisionError):
+        home.run()
+    home.transport.answer = server.answers
+    home.sync.run_once(tick=False)
+    home.run()
+    assert home.statuses(receipt.draft_id) == ["synced"]
+    assert server.texts() == ["one"]
 
 
 def test_two_machines_add_to_one_draft(home: Home, other: Home, server: TestServer) -> None:

@@ -34,7 +34,7 @@ from tests.server.memories import put
 from tests.sync.fault_server import Break, broken, html, status
 from tests.sync.homes import Clock, Home, TestServer, said
 
-PATHS = [f"{folder}{name}.md" for folder in ("", "x/") for name in "abc"]
+PATHS = ["a.md", "b.md", "x/a.md", "x/b.md"]
 FAULTS = [
     *(broken(how, after=after) for how in (Break.RESET, Break.STALL) for after in (False, True)),
     broken(Break.CUT, after=True),
