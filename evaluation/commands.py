@@ -34,7 +34,7 @@ from evaluation.harness import (
 from evaluation.metrics import Gain
 from evaluation.outsiders import empty_shares, run_outsiders
 from evaluation.pool import pool
-from evaluation.report import Row, markdown
+from evaluation.report import Row, write_results
 from evaluation.results import SetResult, read_results, result_of
 from evaluation.traces import KeptTrace, read_traces, write_traces
 
@@ -121,7 +121,7 @@ def run_all(
             _print_row(rows[-1])
         if write is not None:
             command = f"python -m evaluation all --profile {profile}"
-            write.write_text(markdown(rows, command=command), encoding="utf-8")
+            write_results(write, rows, command=command)
     if as_json:
         _print_json([_row_record(row, details=True) for row in rows])
     else:
@@ -250,7 +250,7 @@ def report(
     rows = []
     for result in (result for file in results for result in read_results(file)):
         rows.append(_row(_asked(read_set(find_set(result.set_name, data)), result), result))
-    write.write_text(markdown(rows, command="python -m evaluation report"), encoding="utf-8")
+    write_results(write, rows, command="python -m evaluation report")
 
 
 @app.command(name="pool")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from evaluation.metrics import Gain, Scores
 from evaluation.outsiders import Outsider
@@ -36,6 +37,7 @@ PROTOTYPES: Mapping[str, tuple[float, float]] = {
     "cranfield": (0.419, 0.428),
     "locomo": (0.412, 0.492),
 }
+KEPT_MARK = "\n<!-- What follows is kept when the tables above are written anew. -->\n"
 _GAIN_WORDS: Mapping[Gain, str] = {"exponential": "2^grade - 1", "linear": "the grade itself"}
 
 
@@ -76,6 +78,13 @@ def markdown(rows: Sequence[Row], *, command: str) -> str:
     parts += [_no_answer_table(rows), _difference_table(rows)]
     parts += [_prototype_table(rows), _latency_table(rows)]
     return "\n".join(part for part in parts if part)
+
+
+def write_results(path: Path, rows: Sequence[Row], *, command: str) -> None:
+    """Write the document in place of the one that is there; what follows `KEPT_MARK` stays."""
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    _, mark, kept = before.partition(KEPT_MARK)
+    path.write_text(markdown(rows, command=command) + mark + kept, encoding="utf-8")
 
 
 def english_means(rows: Sequence[Row], metric: str) -> dict[str, float]:

@@ -142,7 +142,8 @@ class Reranker(nn.Module):
         states = self.encoder(input_ids, attention_mask).float()
         score: Tensor = self.first(states[:, 0]).squeeze(-1)
         if self.shape.head == "cls":
-            return score
+            # Adds nothing; an input without use would be missing in the exported file.
+            return score + 0.0 * token_type_ids[:, 0].to(score.dtype)
         word = attention_mask.bool() & (input_ids != _FIRST_TOKEN) & (input_ids != _SEPARATOR)
         query = (word & (token_type_ids == 0)).float()
         target = (word & (token_type_ids == 1)).float()

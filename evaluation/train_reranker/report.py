@@ -1,9 +1,9 @@
 """How good a reranker file is: nDCG@10 over pools, alone and in the blend, with paired intervals.
 
-Every method orders the same pools. The blend is the product's: the sum, with equal weights, of the
-stage scores standardised over the pool; a method's file enters it as one more stage. A difference
-between two methods is taken query by query; its interval is a bootstrap over the queries of each
-set, every set weighing the same in the mean.
+Every method orders the same pools. The blend is that of the compact profile, with its pinned
+weights; the blend without a cross-encoder is the same less that stage. A difference between two
+methods is taken query by query; its interval is a bootstrap over the queries of each set, every set
+weighing the same in the mean.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from onnxruntime import InferenceSession, SessionOptions
 from tokenizers import Tokenizer
 
-from clumsies.engine.blend import standardised
+from clumsies.engine.blend import blended
+from clumsies.models.manifest import COMPACT, BlendStage
 from evaluation.metrics import NDCG_CUT, first_occurrences, ndcg_at
 from evaluation.significance import Interval, bootstrap_mean_of_means
 from evaluation.train_reranker.pairs import PAIR_PIECES, pair_ids
@@ -25,7 +26,12 @@ Floats = NDArray[np.float64]
 
 PRODUCT = "blend without a cross-encoder"
 FUSED = "rrf"
-_BASE_STAGES = ("bm25_score", "vector_score", "late_score")
+_COLUMNS: Mapping[BlendStage, str] = {
+    "bm25": "bm25_score",
+    "vector": "vector_score",
+    "rrf": "rrf_score",
+    "late": "late_score",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +85,17 @@ def ndcg(pool: Pool, scores: Floats) -> float:
     return ndcg_at(ranking, pool.judgments, NDCG_CUT)
 
 
-def blend(pool: Pool, more: Sequence[Floats] = ()) -> Floats:
-    """Sum of the standardised stage scores, and of ``more``, each standardised too."""
-    stages = [pool.scores[stage] for stage in _BASE_STAGES]
-    total: Floats = np.sum([standardised(list(values)) for values in (*stages, *more)], axis=0)
-    return total
+def blend(pool: Pool, reranker: Floats | None = None) -> Floats:
+    """The profile's blend of the stage scores, with a cross-encoder's scores or without."""
+    stages: dict[BlendStage, Floats] = {
+        stage: pool.scores[column] for stage, column in _COLUMNS.items()
+    }
+    if reranker is not None:
+        stages["reranker"] = reranker
+    scores: Floats = blended(
+        {name: list(own) for name, own in stages.items()}, COMPACT.blend_weights
+    )
+    return scores
 
 
 def methods(pools: Sequence[Pool], scores: Mapping[str, Sequence[Floats]]) -> list[Method]:
@@ -96,7 +108,7 @@ def methods(pools: Sequence[Pool], scores: Mapping[str, Sequence[Floats]]) -> li
         _method(PRODUCT, pools, [blend(pool) for pool in pools]),
     ]
     for name, values in scores.items():
-        mixed = [blend(pool, [own]) for pool, own in zip(pools, values, strict=True)]
+        mixed = [blend(pool, own) for pool, own in zip(pools, values, strict=True)]
         found += [_method(name, pools, values), _method(f"blend with {name}", pools, mixed)]
     return found
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from evaluation.metrics import Scores
-from evaluation.report import Row, english_interval, english_means, markdown
+from evaluation.report import (
+    KEPT_MARK,
+    Row,
+    english_interval,
+    english_means,
+    markdown,
+    write_results,
+)
 from evaluation.results import Difference
 from tests.evaluation.test_comparison import make_result
 
@@ -80,3 +88,15 @@ def test_sets_without_prototypes_or_times_leave_those_tables_out() -> None:
     assert "## Latency" not in text
     with pytest.raises(ValueError, match="no result"):
         markdown([], command="x")
+
+
+def test_what_follows_the_mark_is_kept_when_tables_are_written_anew(tmp_path: Path) -> None:
+    file = tmp_path / "RESULTS.md"
+    write_results(file, [_row("docs-qa", 0.8)], command="x")
+    assert file.read_text(encoding="utf-8") == markdown([_row("docs-qa", 0.8)], command="x")
+    noted = f"{KEPT_MARK}\n## By hand\n\nA sentence.\n"
+    file.write_text(f"old tables\n{noted}", encoding="utf-8")
+    for value in (0.7, 0.6):
+        write_results(file, [_row("docs-qa", value)], command="x")
+    expected = markdown([_row("docs-qa", 0.6)], command="x") + noted
+    assert file.read_text(encoding="utf-8") == expected

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 
 from evaluation.datasets import read_set
 from evaluation.harness import Settings, run_set
+from evaluation.results import result_of
 from evaluation.train_reranker import builder, pools, report
 from evaluation.train_reranker.pools import Pool
 from tests.evaluation.train_reranker.conftest import MODELS, TOKENIZER
@@ -61,9 +62,10 @@ def test_two_units_of_a_document_count_once() -> None:
 
 
 def test_the_blend_weighs_every_stage_the_same() -> None:
-    pool = _pool("s", "q", "a", [1.0, 0.0, 0.0, -1.0])
-    more = np.array([-1000.0, 0.0, 0.0, 1000.0])
-    np.testing.assert_allclose(report.blend(pool, [more]), np.zeros(4), atol=1e-12)
+    pool = _pool("s", "q", "a", [1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_allclose(report.blend(pool), np.zeros(4), atol=1e-12)
+    own = np.array([-1000.0, 0.0, 0.0, 1000.0])
+    np.testing.assert_allclose(report.blend(pool, own), np.array([-1, 0, 0, 1]) / 8**0.5)
 
 
 def test_methods_are_compared_query_by_query() -> None:
@@ -97,6 +99,11 @@ def test_pools_of_the_engine_are_scored_as_the_engine_scores(
     for pool in found[:2]:
         scores = scorer.score(pool.query, pool.texts)
         np.testing.assert_allclose(scores, pool.scores["reranker_logit"], atol=1e-3)
+    engine = result_of(run).variants["b4_reranked"].ndcg_at_10
+    blended = [
+        report.ndcg(pool, report.blend(pool, pool.scores["reranker_logit"])) for pool in found
+    ]
+    assert np.mean(blended) == pytest.approx(engine)
 
 
 def test_pools_are_thinned_evenly() -> None:

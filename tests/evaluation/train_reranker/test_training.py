@@ -265,6 +265,14 @@ def test_the_exported_file_agrees_with_the_network(tmp_path: Path, output: str) 
     np.testing.assert_allclose(np.asarray(actual), expected, atol=2e-4)
 
 
+def test_a_file_with_the_plain_head_takes_the_same_inputs(tmp_path: Path) -> None:
+    torch.manual_seed(6)
+    shape = model.Shape(1, 64, 2, 256, head="cls")
+    export.export(model.Reranker(shape).eval(), "score", shape, tmp_path / "x.int8.onnx")
+    taken = [item.name for item in export.session(tmp_path / "x.int8.onnx").get_inputs()]
+    assert taken == list(export.INPUTS)
+
+
 def test_base_weights_fill_the_encoder_layers_evenly_spaced(tmp_path: Path) -> None:
     safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
     torch.manual_seed(5)
