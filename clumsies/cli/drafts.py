@@ -13,6 +13,7 @@ from rich.text import Text
 from clumsies.cli import output
 from clumsies.cli.connection import Connection, JsonOption, ProjectOption, connected
 from clumsies.cli.difference import print_change, print_conflicts
+from clumsies.cli.short_ids import shown, whole
 from clumsies.errors import EXIT_CONFLICT, Conflict, InvalidRequest, IoFailed
 from clumsies.memory.text_merge import (
     TextMerge,
@@ -24,7 +25,9 @@ from clumsies.memory.text_merge import (
 
 SYNC_WAIT_S = 120.0
 
-DraftArgument = Annotated[str, typer.Argument(metavar="DRAFT", help="The draft's id.")]
+DraftArgument = Annotated[
+    str, typer.Argument(metavar="DRAFT", help="The draft's id, or its beginning.")
+]
 StatusOption = Annotated[
     str | None, typer.Option("--status", help="open, submitted, merged or discarded.")
 ]
@@ -70,7 +73,7 @@ def _table(drafts: list[dict[str, Any]]) -> Table:
         table.add_column(column, overflow="fold")
     for draft in drafts:
         table.add_row(
-            draft["draft_id"],
+            shown(draft["draft_id"]),
             draft["status"],
             Text(draft.get("path") or ""),
             _standing(draft),
@@ -94,6 +97,7 @@ def _standing(draft: dict[str, Any]) -> Text:
 def show(draft: DraftArgument, as_json: JsonOption = False) -> None:
     """Show what a draft changes, in colour, and how far its operations were sent."""
     with output.failures(as_json), connected() as daemon:
+        draft = _named(daemon, draft)
         detail = daemon.call("get_draft", {"draft_id": draft})
         states = daemon.call("compare_draft", {"draft_id": draft})
         if as_json:
@@ -111,6 +115,14 @@ def show(draft: DraftArgument, as_json: JsonOption = False) -> None:
             console.print(Text(f"  {when}  {kind}  {recorded['sync_status']}{problem}", "faint"))
 
 
+def _named(daemon: Connection, given: str) -> str:
+    """The draft that is named by its id or the beginning of it."""
+    return whole(
+        given,
+        lambda: (each["draft_id"] for each in daemon.call("list_drafts", {"limit": 500})["drafts"]),
+    )
+
+
 def submit(
     drafts: Annotated[
         list[str] | None, typer.Argument(metavar="[DRAFT]...", help="Default: all open ones.")
@@ -126,7 +138,7 @@ def submit(
     with output.failures(as_json), connected() as daemon:
         payload: dict[str, Any] = {"project_id": daemon.project(project)}
         if drafts:
-            payload["draft_ids"] = drafts
+            payload["draft_ids"] = [_named(daemon, draft) for draft in drafts]
         if title is not None:
             payload["title"] = title
         if message is not None:
@@ -167,6 +179,7 @@ def rebase(
     --write a file with both sides, edit it, and give it back with --file; or --take a side."""
     with output.failures(as_json), connected() as daemon:
         _check_choice(take, file)
+        draft = _named(daemon, draft)
         answer = daemon.call("rebase_draft", {"draft_id": draft}, SYNC_WAIT_S)
         if answer["outcome"] == "conflicts" and (take or file):
             answer = _decide(daemon, draft, answer["candidate"], take, file)

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from clumsies.cli import output
 from clumsies.cli.connection import Connection, JsonOption, connected
+from clumsies.cli.short_ids import shown
 from clumsies.storage.project_storage import LOCAL_AUTHORITY
 
 
@@ -58,7 +59,9 @@ def _table(
     ]
     for project_id, name, where in lines:
         roots = [b["workspace_root"] for b in bindings if b["project_id"] == project_id]
-        table.add_row(Text(name), project_id, *([where] if shared else []), Text("\n".join(roots)))
+        table.add_row(
+            Text(name), shown(project_id), *([where] if shared else []), Text("\n".join(roots))
+        )
     return table
 
 

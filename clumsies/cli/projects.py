@@ -23,6 +23,7 @@ from clumsies.cli.connection import (
 )
 from clumsies.cli.project_list import authority_words, project_words
 from clumsies.cli.server_requests import ask_server
+from clumsies.cli.short_ids import whole
 from clumsies.cli.synchronization import (
     errors_of,
     explained,
@@ -162,13 +163,17 @@ def import_(
 
 
 def bind(
-    project_id: Annotated[str, typer.Argument(metavar="PROJECT", help="The project's id.")],
+    project_id: Annotated[
+        str, typer.Argument(metavar="PROJECT", help="The project's id, or its beginning.")
+    ],
     directory: DirectoryArgument = Path(),
     as_json: JsonOption = False,
 ) -> None:
     """Bind a directory to a project that exists, or to another than before."""
     with output.failures(as_json), connected() as daemon:
         root = _directory(directory)
+        known = daemon.call("list_projects")["projects"]
+        project_id = whole(project_id, lambda: (each["project_id"] for each in known))
         old = _binding_of(daemon, root)
         binding = _bound(daemon, root, project_id, old["revision"] if old else None)
         if as_json:

@@ -9,8 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from clumsies.cli import output
-from clumsies.cli.connection import JsonOption, ProjectOption, connected
+from clumsies.cli.connection import Connection, JsonOption, ProjectOption, connected
 from clumsies.cli.difference import print_change
+from clumsies.cli.short_ids import shown, whole
 from clumsies.errors import InvalidRequest
 
 MERGE_WAIT_S = 120.0
@@ -21,7 +22,9 @@ _NEXT = {
     "rejected": "`clumsies review resubmit {0}` asks again, once the drafts are better.",
 }
 
-ReviewArgument = Annotated[str, typer.Argument(metavar="REVIEW", help="The review's id.")]
+ReviewArgument = Annotated[
+    str, typer.Argument(metavar="REVIEW", help="The review's id, or its beginning.")
+]
 MessageOption = Annotated[
     str | None, typer.Option("--message", "-m", help="Words for the author and the record.")
 ]
@@ -61,12 +64,12 @@ def list_(
             table.add_column(column, overflow="fold")
         for review in found["reviews"]:
             table.add_row(
-                review["review_id"],
+                shown(review["review_id"]),
                 _status(review),
                 Text(review["title"]),
                 Text(review["author"]["display_name"]),
                 str(len(review["draft_ids"])),
-                review["updated_at"][:19].replace("T", " "),
+                review["updated_at"][:16].replace("T", " "),
             )
         output.stdout().print(table)
 
@@ -85,16 +88,25 @@ def show(
 ) -> None:
     """Show what a review would change, in colour, and what was said about it."""
     with output.failures(as_json), connected() as daemon:
-        found = daemon.call(
-            "get_review", {"project_id": daemon.project(project), "review_id": review}
-        )
+        found = daemon.call("get_review", _of_review(daemon, review, project))
         if as_json:
             output.write_json(found)
             return
         _print_review(found)
-        hint = _NEXT.get(found["detail"]["review"]["status"], "").format(review)
+        facts = found["detail"]["review"]
+        hint = _NEXT.get(facts["status"], "").format(shown(facts["review_id"]))
         if hint:
             output.stderr().print(Text(hint, style="faint"), soft_wrap=True)
+
+
+def _of_review(daemon: Connection, given: str, project: str | None) -> dict[str, Any]:
+    """Project and review; the review is named by its id or the beginning of it."""
+    of_project = {"project_id": daemon.project(project)}
+    review = whole(
+        given,
+        lambda: (r["review_id"] for r in daemon.call("list_reviews", of_project)["reviews"]),
+    )
+    return {**of_project, "review_id": review}
 
 
 def _print_review(found: dict[str, Any]) -> None:
@@ -149,8 +161,7 @@ def comment(
 ) -> None:
     """Say something about a review, or about a line of a memory in it."""
     with output.failures(as_json), connected() as daemon:
-        payload: dict[str, Any] = {"review_id": review, "body": body, **_anchor(on)}
-        payload["project_id"] = daemon.project(project)
+        payload = {"body": body, **_anchor(on), **_of_review(daemon, review, project)}
         answer = daemon.call("comment_review", payload)
         if as_json:
             output.write_json(answer)
@@ -191,11 +202,7 @@ def _decide(
     review: str, decision: str, message: str | None, project: str | None, as_json: bool
 ) -> None:
     with output.failures(as_json), connected() as daemon:
-        payload: dict[str, Any] = {
-            "project_id": daemon.project(project),
-            "review_id": review,
-            "decision": decision,
-        }
+        payload = {**_of_review(daemon, review, project), "decision": decision}
         if message is not None:
             payload["body"] = message
         answer = daemon.call("decide_review", payload)
@@ -214,7 +221,7 @@ def resubmit(
 ) -> None:
     """Ask again for a review that was rejected, with its drafts as they are now."""
     with output.failures(as_json), connected() as daemon:
-        payload: dict[str, Any] = {"project_id": daemon.project(project), "review_id": review}
+        payload = _of_review(daemon, review, project)
         if title is not None:
             payload["title"] = title
         if message is not None:
@@ -231,7 +238,7 @@ def merge(
 ) -> None:
     """Make a review the team's memory, all of it or nothing."""
     with output.failures(as_json), connected() as daemon:
-        payload = {"project_id": daemon.project(project), "review_id": review}
+        payload = _of_review(daemon, review, project)
         answer = daemon.call("merge_review", payload, MERGE_WAIT_S)
         if as_json:
             output.write_json(answer)
