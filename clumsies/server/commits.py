@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, exists, select
+from sqlalchemy import ColumnElement, Row, bindparam, exists, select
 
 from clumsies.api.commits import CommitPage, CommitState, CommitTransfer
 from clumsies.api.common import API_PREFIX, MAX_LIMIT, PageInfo
@@ -20,45 +20,47 @@ from clumsies.storage.objects import Commit
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
 
 
-def org_commit_state(act: Act, local_commit_id: str | None) -> CommitState:
-    """Where the organisation's memory stands beside the commit that the client has."""
-    return _state(act, _state_query(org_key(act.principal.org_id)), local_commit_id)
-
-
-def project_commit_state(act: Act, project_id: str, local_commit_id: str | None) -> CommitState:
-    """Where a project of the acting user stands; raises NotFound("not_found").
-
-    One statement, as every client asks for it all the time.
-    """
-    query = _state_query(project_key(project_id)).where(_is_mine(act, refs.c.project_id))
-    return _state(act, query, local_commit_id)
-
-
-def _state_query(key: str) -> Select[Any]:
-    latest = [column.label(f"latest_{column.name}") for column in commits.c]
-    return (
-        select(refs, *latest)
-        .outerjoin(commits, commits.c.commit_id == refs.c.commit_id)
-        .where(refs.c.ref_key == key)
-    )
-
-
-def _is_mine(act: Act, project_id: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Whether the acting user is a member of the project, and the project is there."""
+def _is_mine(project_id: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Whether the acting user, by `_asking`, is a member of the project, and it is there."""
     return exists(
         select(projects.c.project_id)
         .join(project_members, project_members.c.project_id == projects.c.project_id)
         .where(
             projects.c.project_id == project_id,
-            projects.c.org_id == act.principal.org_id,
+            projects.c.org_id == bindparam("asking_org_id"),
             projects.c.deleted_at.is_(None),
-            project_members.c.user_id == act.principal.user_id,
+            project_members.c.user_id == bindparam("asking_user_id"),
         )
     )
 
 
-def _state(act: Act, query: Select[Any], local_commit_id: str | None) -> CommitState:
-    row = act.connection.execute(query).first()
+def _asking(act: Act) -> dict[str, str]:
+    return {"asking_org_id": act.principal.org_id, "asking_user_id": act.principal.user_id}
+
+
+_STATE = (
+    select(refs, *(column.label(f"latest_{column.name}") for column in commits.c))
+    .outerjoin(commits, commits.c.commit_id == refs.c.commit_id)
+    .where(refs.c.ref_key == bindparam("ref_key"))
+)
+_PROJECT_STATE = _STATE.where(_is_mine(refs.c.project_id))
+"""Made once, as every client asks for a state all the time and making a statement costs more than
+running it."""
+
+
+def org_commit_state(act: Act, local_commit_id: str | None) -> CommitState:
+    """Where the organisation's memory stands beside the commit that the client has."""
+    named = {"ref_key": org_key(act.principal.org_id)}
+    return _state(act.connection.execute(_STATE, named).first(), local_commit_id)
+
+
+def project_commit_state(act: Act, project_id: str, local_commit_id: str | None) -> CommitState:
+    """Where a project of the acting user stands; raises NotFound("not_found")."""
+    named = {"ref_key": project_key(project_id)} | _asking(act)
+    return _state(act.connection.execute(_PROJECT_STATE, named).first(), local_commit_id)
+
+
+def _state(row: Row[Any] | None, local_commit_id: str | None) -> CommitState:
     if row is None:
         raise NotFound("not_found", "There is no such project that you are a member of.")
     ref = ref_of(row)
@@ -123,7 +125,7 @@ def _readable(act: Act, commit_id: str) -> Commit | None:
     query = select(commits).where(
         commits.c.commit_id == commit_id,
         commits.c.org_id == act.principal.org_id,
-        (commits.c.scope == "org") | _is_mine(act, commits.c.project_id),
+        (commits.c.scope == "org") | _is_mine(commits.c.project_id),
     )
-    row = act.connection.execute(query).first()
+    row = act.connection.execute(query, _asking(act)).first()
     return None if row is None else commit_of(row)

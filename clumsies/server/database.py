@@ -52,11 +52,12 @@ class Database:
         return self._engine.dialect.name
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
-        """One snapshot of the database."""
-        options: dict[str, Any] = (
-            {} if self.dialect == "sqlite" else {"isolation_level": "REPEATABLE READ"}
-        )
+    def read(self, *, is_one_statement: bool = False) -> Iterator[Connection]:
+        """One snapshot of the database; a single statement is one without a transaction."""
+        options: dict[str, Any] = {}
+        if self.dialect != "sqlite":
+            level = "AUTOCOMMIT" if is_one_statement else "REPEATABLE READ"
+            options["isolation_level"] = level
         with _mapped(), self._engine.connect().execution_options(**options) as connection:
             yield connection
             connection.rollback()
