@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -40,6 +40,8 @@ SETTINGS = {
     "full_page_writes": "off",
     "max_connections": "200",
 }
+DURABLE = SETTINGS | {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
+"""As an installation has it: a commit is on the disk."""
 HELD = """
 directory=$1; shift
 "$@" >"$directory/log" 2>&1 </dev/null &
@@ -99,7 +101,9 @@ def program_directory() -> Path | None:
 
 
 @contextmanager
-def running_cluster(programs: Path) -> Iterator[PostgresqlCluster]:
+def running_cluster(
+    programs: Path, settings: Mapping[str, str] = SETTINGS
+) -> Iterator[PostgresqlCluster]:
     """A cluster that is up; at the end its server is gone and so is its directory.
 
     As root it is run by another user, since PostgreSQL refuses root.
@@ -111,7 +115,7 @@ def running_cluster(programs: Path) -> Iterator[PostgresqlCluster]:
         os.chown(root, account.pw_uid, account.pw_gid)
     try:
         _make_cluster(programs, root / "data", account)
-        server = _start(programs, root, account)
+        server = _start(programs, root, account, settings)
     except BaseException:
         shutil.rmtree(root, ignore_errors=True)
         raise
@@ -168,10 +172,13 @@ def _make_cluster(programs: Path, data: Path, account: pwd.struct_passwd | None)
 
 
 def _start(
-    programs: Path, root: Path, account: pwd.struct_passwd | None
+    programs: Path,
+    root: Path,
+    account: pwd.struct_passwd | None,
+    settings: Mapping[str, str],
 ) -> subprocess.Popen[bytes]:
     command = [str(programs / "postgres"), "-D", str(root / "data"), "-k", str(root)]
-    for name, value in SETTINGS.items():
+    for name, value in settings.items():
         command += ["-c", f"{name}={value}"]
     return subprocess.Popen(
         ["/bin/sh", "-c", HELD, "sh", str(root), *command],
