@@ -19,8 +19,6 @@ from clumsies.errors import InvalidRequest, IoFailed
 
 DEFAULT_RESOURCE_LIMIT_BYTES = 8 * 1024 * 1024
 """A larger Markdown file is skipped with a warning: it is data, not memory."""
-DEFAULT_SYNC_INTERVAL_MS = 30_000
-MAX_SYNC_INTERVAL_MS = 86_400_000
 _PROFILE_KEY = "model_profile"
 _PROFILE_LINE = re.compile(rf"""\s*["']?{_PROFILE_KEY}["']?\s*=""")
 _TOML_PLACE = re.compile(r"at line (\d+)")
@@ -201,29 +199,6 @@ _HANDED_ON = re.compile(
 )
 _TOKEN_VARIABLE = "CLUMSIES_TOKEN"
 _SERVICE_VARIABLES = ("NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
-
-
-def sync_enabled(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether the daemon synchronizes in the background (`CLUMSIES_SYNC_ENABLED`)."""
-    env = os.environ if environ is None else environ
-    value = env.get("CLUMSIES_SYNC_ENABLED", "true").strip().lower()
-    if value in ("true", "1", "yes", "on"):
-        return True
-    if value in ("false", "0", "no", "off"):
-        return False
-    raise InvalidRequest("invalid_config", "CLUMSIES_SYNC_ENABLED is `true` or `false`.")
-
-
-def sync_interval_ms(environ: Mapping[str, str] | None = None) -> int:
-    """Milliseconds between two cycles of synchronization (`CLUMSIES_SYNC_INTERVAL_MS`)."""
-    env = os.environ if environ is None else environ
-    value = env.get("CLUMSIES_SYNC_INTERVAL_MS", str(DEFAULT_SYNC_INTERVAL_MS)).strip()
-    if not value.isdecimal() or not 1 <= int(value) <= MAX_SYNC_INTERVAL_MS:
-        raise InvalidRequest(
-            "invalid_config",
-            f"CLUMSIES_SYNC_INTERVAL_MS is a number from 1 to {MAX_SYNC_INTERVAL_MS}.",
-        )
-    return int(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from clumsies.api.imports import ImportAnswer, ImportedFile
 from clumsies.config import (
     directories,
     hub_settings,
-    sync_enabled,
-    sync_interval_ms,
+    sync_settings,
     worker_threads,
 )
 from clumsies.daemon.activation_history import RecordedActivations
@@ -67,10 +66,11 @@ class Resident:
             self.view, self.effective, self.storage, self.models, authority_of, context.log
         )
         self._installing = threading.Lock()
+        settings = sync_settings()
         self.sync = Synchroniser(
             self.database,
             self.storage,
-            interval_ms=sync_interval_ms(),
+            interval_ms=settings.interval_ms,
             changed=self.index_changed,
             log=context.log,
             installing=self._installing,
@@ -89,7 +89,7 @@ class Resident:
         self.worker.start()
         self._preparation.start()
         self.accounts_changed()
-        if sync_enabled():
+        if settings.enabled:
             self.sync.start()
 
     def changed(self, project_id: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import time
 from collections.abc import Callable
 from typing import Any, cast
@@ -94,27 +93,3 @@ def _note_use(connection: Connection, token_hash: str, now: str) -> None:
         .where(personal_tokens.c.token_hash == token_hash)
         .values(last_used_at=now)
     )
-
-
-class LocalAuthenticator:
-    """The authority of one person in their own process: a bearer `<secret>.<org_id>` is that
-    organisation's owner. `secret` is made anew by each process and never leaves it."""
-
-    def __init__(self, database: Database, secret: str):
-        self._database = database
-        self._secret = secret.encode("utf-8")
-
-    def authenticate(self, bearer: str) -> Principal | None:
-        """See server.context.Authenticator."""
-        secret, dot, org_id = bearer.rpartition(".")
-        if not dot or not hmac.compare_digest(secret.encode("utf-8"), self._secret):
-            return None
-        with self._database.read() as connection:
-            row = connection.execute(
-                select(users.c.user_id, users.c.org_id, users.c.role)
-                .where(
-                    users.c.org_id == org_id, users.c.role == "owner", users.c.status == "active"
-                )
-                .order_by(users.c.created_at, users.c.user_id)
-            ).first()
-        return None if row is None else _principal(row, None)

@@ -17,6 +17,7 @@ from clumsies.api.drafts import DraftDetail, DraftEvent, DraftEvents
 from clumsies.storage.local_database import LocalDatabase
 from clumsies.storage.timestamps import row_time
 from clumsies.sync.accounts import Account, broken
+from clumsies.sync.answers import MAX_COMMIT_BODY_BYTES
 from clumsies.sync.draft_projection import project_draft
 from clumsies.sync.membership import CURSOR_KEY, DEFERRED_KEY, Membership
 from clumsies.sync.meta import write_meta
@@ -107,7 +108,10 @@ class DraftFeed:
 
     def _detail(self, draft_id: str) -> DraftDetail:
         return self._account.client.call(
-            "GET", f"/api/v1/drafts/{quote(draft_id, safe='')}", DraftDetail
+            "GET",
+            f"/api/v1/drafts/{quote(draft_id, safe='')}",
+            DraftDetail,
+            max_bytes=MAX_COMMIT_BODY_BYTES,
         )
 
     def _keep(self, connection: apsw.Connection, page: _Page, membership: Membership) -> None:

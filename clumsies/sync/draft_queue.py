@@ -37,6 +37,7 @@ from clumsies.storage.local_database import LocalDatabase
 from clumsies.storage.object_store import read_commit, read_tree
 from clumsies.storage.timestamps import row_time
 from clumsies.sync.accounts import Account, broken, is_uncertain
+from clumsies.sync.answers import MAX_COMMIT_BODY_BYTES
 from clumsies.sync.draft_projection import project_draft
 from clumsies.sync.operation_rows import LocalOperation, local_operations, mark_synced
 
@@ -269,6 +270,7 @@ class DraftQueue:
                 f"/api/v1/drafts/{quote(str(draft.server_draft_id))}",
                 DraftDetail,
                 headers={"if-match": str(draft.server_version)},
+                max_bytes=MAX_COMMIT_BODY_BYTES,
             )
             if detail.draft.status != "discarded":
                 raise broken("a draft that was discarded is not", draft_id=draft.draft_id)
@@ -291,7 +293,10 @@ class DraftQueue:
 
     def _detail(self, server_draft_id: str) -> DraftDetail:
         return self._account.client.call(
-            "GET", f"/api/v1/drafts/{quote(server_draft_id)}", DraftDetail
+            "GET",
+            f"/api/v1/drafts/{quote(server_draft_id)}",
+            DraftDetail,
+            max_bytes=MAX_COMMIT_BODY_BYTES,
         )
 
     def _project(self, detail: DraftDetail, draft_id: str) -> None:
@@ -349,9 +354,15 @@ def _base_path(connection: apsw.Connection, draft: Draft) -> str | None:
 
 
 def requeue(
-    database: LocalDatabase, statuses: Sequence[str], now: str, project_id: str | None = None
+    database: LocalDatabase,
+    statuses: Sequence[str],
+    now: str,
+    project_id: str | None = None,
+    *,
+    local: bool | None = None,
 ) -> int:
-    """Queue operations of these states again, of one project or of all; how many."""
+    """Queue operations of these states again, of one project or of all; how many. `local` takes
+    those of local projects alone, or of the others alone."""
     with database.reader() as connection:  # an idle interval writes nothing
         if first_row(connection, _WAITING, (msgspec.json.encode(statuses).decode(),)) is None:
             return 0
@@ -359,8 +370,10 @@ def requeue(
         connection.execute(
             "UPDATE local_draft_operations SET sync_status = 'queued', updated_at = ?1 "
             "WHERE sync_status IN (SELECT value FROM json_each(?2)) AND (?3 IS NULL OR draft_id IN "
-            "(SELECT draft_id FROM local_drafts WHERE project_id = ?3))",
-            (now, msgspec.json.encode(statuses).decode(), project_id),
+            "(SELECT draft_id FROM local_drafts WHERE project_id = ?3)) AND (?4 IS NULL OR ?4 = "
+            "(draft_id IN (SELECT draft_id FROM local_drafts JOIN local_projects "
+            "USING (project_id))))",
+            (now, msgspec.json.encode(statuses).decode(), project_id, local),
         )
         return int(connection.changes())
 

@@ -7,10 +7,7 @@ decide. One with conflicts is never touched: the caller gets the candidate, and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
 from urllib.parse import quote
-
-import msgspec
 
 from clumsies.api.commits import CommitState
 from clumsies.api.common import MAX_LIMIT
@@ -33,25 +30,11 @@ from clumsies.api.reviews import (
 )
 from clumsies.errors import Conflict
 from clumsies.memory.refs import etag_of
+from clumsies.sync.accounts import Peer
+from clumsies.sync.answers import MAX_COMMIT_BODY_BYTES
 
 ATTEMPTS = 4
 """How often a moved Ref is read anew before its caller hears of it."""
-_Answer = TypeVar("_Answer")
-
-
-class Caller(Protocol):
-    """What is needed of `sync.remote.RemoteClient`."""
-
-    def call(
-        self,
-        method: str,
-        path: str,
-        answer: type[_Answer],
-        *,
-        query: dict[str, str] | None = None,
-        json: msgspec.Struct | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> _Answer: ...
 
 
 class Undecided(Conflict):
@@ -78,11 +61,16 @@ class Undecided(Conflict):
 class Reviews:
     """Reviews and drafts of one account, at its authority."""
 
-    def __init__(self, client: Caller):
+    def __init__(self, client: Peer):
         self._client = client
 
     def draft(self, draft_id: str) -> RemoteDraft:
-        return self._client.call("GET", f"/api/v1/drafts/{quote(draft_id)}", RemoteDraft)
+        return self._client.call(
+            "GET",
+            f"/api/v1/drafts/{quote(draft_id)}",
+            RemoteDraft,
+            max_bytes=MAX_COMMIT_BODY_BYTES,
+        )
 
     def submit(
         self, draft_ids: Sequence[str], title: str | None, description: str | None
@@ -165,12 +153,17 @@ class Reviews:
         return self._client.call("GET", "/api/v1/reviews", ReviewPage, query=query).items
 
     def show(self, review_id: str) -> ReviewDetail:
-        return self._client.call("GET", f"/api/v1/reviews/{quote(review_id)}", ReviewDetail)
+        return self._client.call(
+            "GET",
+            f"/api/v1/reviews/{quote(review_id)}",
+            ReviewDetail,
+            max_bytes=MAX_COMMIT_BODY_BYTES,
+        )
 
     def changes(self, review_id: str) -> ReviewChanges:
         """Before and after of every draft of the review."""
         path = f"/api/v1/reviews/{quote(review_id)}/changes"
-        return self._client.call("GET", path, ReviewChanges)
+        return self._client.call("GET", path, ReviewChanges, max_bytes=MAX_COMMIT_BODY_BYTES)
 
     def comment(self, review_id: str, body: str, anchor: tuple[str, int] | None = None) -> Comment:
         """A comment on the review, or on a line (from 1) of a path in it."""

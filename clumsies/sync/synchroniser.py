@@ -1,8 +1,8 @@
 """Synchronization as the rest of the daemon sees it.
 
 A cycle of an account asks who is signed in, then sends and receives drafts, then brings commits.
-Cycles exclude each other; the two channels fail each for itself, and the first error is the one
-that is reported.
+Cycles of the Server exclude each other, and so do those of local accounts, which never wait for a
+Server. The two channels fail each for itself, and the first error is the one that is reported.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
 
@@ -52,6 +53,18 @@ class Retry:
     started: bool
 
 
+class _Lane:
+    """Cycles that exclude each other: those of local accounts, or the Server's."""
+
+    def __init__(self, is_local: bool):
+        self.is_local = is_local
+        self.cycling = threading.Lock()
+        self.running: frozenset[str] = frozenset()
+
+    def of(self, accounts: Sequence[Account]) -> list[Account]:
+        return [account for account in accounts if account.is_local == self.is_local]
+
+
 class Synchroniser:
     """Keeps accounts in step; any thread may use it.
 
@@ -78,11 +91,10 @@ class Synchroniser:
         self._clock_ns = clock_ns
         self._worker = SyncWorker(self._cycle, interval_ms)
         self._collector = Collector(database, storage, self._installing)
-        self._cycling = threading.Lock()
+        self._local, self._remote = _Lane(True), _Lane(False)
         self._mutex = threading.Lock()
         self._accounts: tuple[Account, ...] = ()
         self._asked: set[str | None] = set()
-        self._running: frozenset[str] = frozenset()
         self._failures: dict[str, WorkerLog] = {}
         self._ending = False
         requeue(database, ["syncing"], self._now())  # of a process that ended meanwhile
@@ -90,12 +102,15 @@ class Synchroniser:
     def set_accounts(self, accounts: Sequence[Account]) -> None:
         """Use these from the next cycle on, and send again what waited for another interval.
 
-        Returns when no cycle of the ones before runs any more.
+        Returns when no cycle runs that may be of an account which is left out now.
         """
-        with self._cycling:
+        with ExitStack() as excluded:
+            for lane in (self._local, self._remote):
+                if set(lane.of(self._accounts)) - set(accounts):
+                    excluded.enter_context(lane.cycling)
             with self._mutex:
                 self._accounts = tuple(accounts)
-            requeue(self._database, ["syncing", "retrying"], self._now())
+            requeue(self._database, ["retrying"], self._now())
         self.notify()
 
     def start(self) -> None:
@@ -126,7 +141,8 @@ class Synchroniser:
     def status(self, project_id: str | None = None) -> SyncStatus:
         """How far it is: of the project's account, else the Server's."""
         with self._mutex:
-            accounts, running = self._accounts, self._running
+            accounts = self._accounts
+        running = self._lane_of(project_id, accounts).running
         with self._database.reader() as connection:
             return read_status(connection, accounts, running, project_id)
 
@@ -135,12 +151,17 @@ class Synchroniser:
 
         `tick` sends again what waits for the next interval.
         """
-        with self._cycling:
-            if project_id is None:
-                accounts = self._chosen({None}, tick=tick)
-            else:
-                accounts = self._of_project(project_id)
-            errors = self._run(accounts, tick)
+        with self._mutex:
+            accounts = self._accounts
+        errors: list[Exception] = []
+        if project_id is None:
+            for lane in (self._local, self._remote):
+                with lane.cycling:
+                    errors += self._run(lane, self._chosen(lane, {None}, tick=tick), tick)
+        else:
+            lane = self._lane_of(project_id, accounts)
+            with lane.cycling:
+                errors += self._run(lane, self._of_project(project_id), tick)
         if errors:
             raise errors[0]
 
@@ -159,21 +180,29 @@ class Synchroniser:
         """A turn of the worker."""
         with self._mutex:
             asked, self._asked = self._asked, set()
-        try:
-            with self._cycling:
-                self._run(self._chosen(asked, tick=tick), tick)
-        except Exception as error:  # The worker's outermost turn: it goes on.
-            if self._log is not None:
-                self._log.failed("sync_cycle_failed", error)
+        for lane in (self._local, self._remote):
+            try:
+                with lane.cycling:
+                    self._run(lane, self._chosen(lane, asked, tick=tick), tick)
+            except Exception as error:  # The worker's outermost turn: it goes on.
+                if self._log is not None and not self._ending:
+                    self._log.failed("sync_cycle_failed", error)
 
-    def _chosen(self, asked: set[str | None], *, tick: bool) -> list[Account]:
+    def _lane_of(self, project_id: str | None, accounts: Sequence[Account]) -> _Lane:
+        """Where the cycles of the project's account run; of the Server's, where there is one."""
+        if project_id is None:
+            return self._remote if self._remote.of(accounts) else self._local
+        local = {account.project_id for account in self._local.of(accounts)}
+        return self._local if project_id in local else self._remote
+
+    def _chosen(self, lane: _Lane, asked: set[str | None], *, tick: bool) -> list[Account]:
         """The accounts of a cycle. The Server's is asked at each interval; a local one only for
         its own sake, as nobody else changes what it has."""
         with self._mutex:
             accounts = self._accounts
         local = {account.project_id for account in accounts if account.is_local}
         chosen: list[Account] = []
-        for account in accounts:
+        for account in lane.of(accounts):
             wanted = tick or bool(asked - local)
             if account.is_local:
                 wanted = account.project_id in asked or (
@@ -199,26 +228,36 @@ class Synchroniser:
             )
         return row is not None
 
-    def _run(self, accounts: Sequence[Account], tick: bool) -> list[Exception]:
-        # Cycles exclude each other: what is on its way now was left so by a fault of ours.
+    def _run(self, lane: _Lane, accounts: Sequence[Account], tick: bool) -> list[Exception]:
+        # Cycles of a lane exclude each other: what is on its way was left so by a fault of ours.
         left = ["syncing", "retrying"] if tick else ["syncing"]
-        requeue(self._database, left, self._now())
+        requeue(self._database, left, self._now(), local=lane.is_local)
         errors: list[Exception] = []
         for account in accounts:
             error: Exception | None
             try:
-                error = self._one(account)
+                error = self._one(lane, account)
             except Exception as unexpected:  # One account's fault is no other's.
                 error = unexpected
             finally:
-                self._running = frozenset()
+                lane.running = frozenset()
             self._failure_log(account, error)
             if error is not None:
                 errors.append(error)
         if accounts:
-            self._collector.collect_objects()
+            self._collect(lane)
             self._changed()
         return errors
+
+    def _collect(self, lane: _Lane) -> None:
+        """Remove objects that nothing needs, unless a cycle of the other lane may be fetching
+        what it will need; the next cycle tries again."""
+        other = self._remote if lane.is_local else self._local
+        if other.cycling.acquire(blocking=False):
+            try:
+                self._collector.collect_objects()
+            finally:
+                other.cycling.release()
 
     def _failure_log(self, account: Account, error: BaseException | None) -> None:
         if self._log is None or self._ending:
@@ -230,9 +269,9 @@ class Synchroniser:
         else:
             log.failed(error)
 
-    def _one(self, account: Account) -> ClumsiesError | None:
+    def _one(self, lane: _Lane, account: Account) -> ClumsiesError | None:
         """One cycle of one account; its first error."""
-        self._running = frozenset({"draft_sync", "commit_sync"})
+        lane.running = frozenset({"draft_sync", "commit_sync"})
         self._stamp(account, "draft_sync", "commit_sync")
         try:
             membership = refresh_membership(self._database, account, self._now())
@@ -246,9 +285,9 @@ class Synchroniser:
             transfers.fetch_bases(details, membership.org_id)
 
         feed = DraftFeed(self._database, account, fetch_bases, self._clock_ns)
-        self._running = frozenset({"draft_sync"})
+        lane.running = frozenset({"draft_sync"})
         drafts = self._drafts(account, membership, feed, fetch_bases)
-        self._running = frozenset({"commit_sync"})
+        lane.running = frozenset({"commit_sync"})
         commits = self._commits(account, membership, lambda: feed.pull(membership))
         return drafts or commits
 

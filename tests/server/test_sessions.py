@@ -13,7 +13,7 @@ import httpx
 import pytest
 from sqlalchemy import inspect, select, text
 
-from clumsies.server.authentication import LocalAuthenticator, SessionAuthenticator
+from clumsies.server.authentication import SessionAuthenticator
 from clumsies.server.context import ServerContext
 from clumsies.server.http.app import make_app
 from clumsies.server.schema import audit_events
@@ -331,15 +331,3 @@ def test_the_database_holds_no_token(server: ServerContext, ask: Ask, sign_in: A
     assert hashed(personal) in whole
     for secret in [*secrets, personal]:
         assert secret == "Bearer" or secret not in whole
-
-
-def test_the_local_authority_knows_its_own_secret(
-    world: World, clock: Clock, context: ServerContext
-) -> None:
-    local = LocalAuthenticator(world.database, "s" * 43)
-    found = local.authenticate("s" * 43 + ".org_acme")
-    assert found is not None
-    assert (found.user_id, found.org_id, found.role) == ("user_owner", "org_acme", "owner")
-    assert local.authenticate("s" * 43 + ".org_nobody") is None
-    for wrong in ("", ".org_acme", "s" * 42 + ".org_acme", "s" * 43, "ß.org_acme", "t" * 43):
-        assert local.authenticate(wrong) is None

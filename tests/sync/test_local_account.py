@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from clumsies.errors import ClumsiesError, SyncFailed
 from clumsies.memory.drafts import DraftStore, StoreReceipt
 from clumsies.memory.effective import EffectiveMemory
 from clumsies.memory.operations import StoreOperation, StoreRequest
@@ -20,6 +24,7 @@ from clumsies.sync.remote import RemoteClient
 from clumsies.sync.reviews import Reviews
 from clumsies.sync.sessions import FixedSession
 from clumsies.sync.synchroniser import Synchroniser
+from tests.daemon.running import LONG_S
 from tests.memory.local_memory import create, update
 from tests.sync.fault_server import AsgiAnswers, FaultTransport
 from tests.sync.homes import Clock
@@ -111,6 +116,48 @@ def test_what_is_imported_is_there_after_a_cycle(alone: Alone) -> None:
     assert alone.contents("one") == {"a.md": "A2"}
     assert alone.sync.status("proj_one").pending_operation_count == 0
     assert receipt.draft_id
+
+
+class Stalled:
+    """A Server that answers nothing until it is told to."""
+
+    def __init__(self) -> None:
+        self.asked, self.told = threading.Event(), threading.Event()
+
+    def exchange(self, *_: object, **__: object) -> NoReturn:
+        self.asked.set()
+        assert self.told.wait(LONG_S)
+        raise SyncFailed("server_request_failed", "It never answered.", {"reason": "timeout"})
+
+    call = exchange
+
+
+def test_a_local_project_never_waits_for_a_server(alone: Alone) -> None:
+    stalled = Stalled()
+    accounts = [
+        Account(LOCAL_AUTHORITY, alone.clients[name], f"proj_{name}", f"org_{name}")
+        for name in NAMES
+    ]
+    alone.sync.set_accounts([Account("https://far.example", stalled), *accounts])
+    waiting = threading.Thread(target=lambda: suppressed(alone.sync.run_once))
+    waiting.start()
+    try:
+        assert stalled.asked.wait(LONG_S)
+        alone.store("one", create("n.md", "N"))
+        alone.sync.run_once("proj_one")
+        assert alone.sync.status("proj_one").pending_operation_count == 0
+        assert alone.sync.status("proj_one").draft_sync.state == "idle"
+        assert alone.sync.status().draft_sync.state == "syncing"
+        alone.sync.set_accounts([Account("https://far.example", stalled), *accounts[:1]])
+    finally:
+        stalled.told.set()
+        waiting.join()
+    assert alone.sync.status().draft_sync.last_error == "server_request_failed"
+
+
+def suppressed(call: Callable[[], object]) -> None:
+    with suppress(ClumsiesError):
+        call()
 
 
 def test_a_tick_asks_only_a_project_that_has_something_to_send(alone: Alone) -> None:
