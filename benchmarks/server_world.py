@@ -76,9 +76,10 @@ def fill(url: str, projects: int, memories: int, people: int) -> list[Person]:
 
 
 def _people(connection: Connection, org_id: str, projects: list[str], now: str) -> Iterator[Person]:
-    stands = dict(connection.execute(select(refs.c.project_id, refs.c.commit_id)).tuples().all())
-    chosen = project_org_resource_selections.c
-    memory = dict(connection.execute(select(chosen.project_id, chosen.resource_id)).tuples().all())
+    at = connection.execute(select(refs.c.project_id, refs.c.commit_id))
+    stands = {row.project_id: str(row.commit_id) for row in at}
+    chosen = connection.execute(select(project_org_resource_selections))
+    memory = {row.project_id: str(row.resource_id) for row in chosen}
     number = 0
     while True:
         project_id, user_id = projects[number % len(projects)], f"user_{number}"
@@ -92,6 +93,5 @@ def _people(connection: Connection, org_id: str, projects: list[str], now: str) 
         token = {"token_id": f"token_{number}", "token_hash": hashed(secret), "org_id": org_id}
         told = {"user_id": user_id, "name": "daemon", "created_at": now, "last_used_at": now}
         connection.execute(insert(personal_tokens).values(token | told))
-        at, org_at = str(stands[project_id]), str(stands[None])
-        yield Person(secret, project_id, at, org_at, str(memory[project_id]))
+        yield Person(secret, project_id, stands[project_id], stands[None], memory[project_id])
         number += 1
