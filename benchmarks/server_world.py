@@ -11,16 +11,16 @@ from sqlalchemy import Connection, insert, select
 
 from clumsies.api.projects import CreateProject
 from clumsies.server.acting import Acting, Principal
-from clumsies.server.authentication import SessionAuthenticator
 from clumsies.server.context import ServerContext
 from clumsies.server.database import Database
-from clumsies.server.imports import ImportedText, import_texts
+from clumsies.server.identity.authentication import SessionAuthenticator
+from clumsies.server.identity.schema_identity import personal_tokens
+from clumsies.server.identity.secrets import hashed, new_secret
+from clumsies.server.identity.setup import create_organization
+from clumsies.server.memory.imports import ImportedText, import_texts
+from clumsies.server.memory.projects import create_project
 from clumsies.server.migrations import migrate
-from clumsies.server.projects import create_project
 from clumsies.server.schema import project_members, project_org_resource_selections, refs, users
-from clumsies.server.schema_identity import personal_tokens
-from clumsies.server.secrets import hashed, new_secret
-from clumsies.server.setup import create_organization
 from clumsies.storage.timestamps import row_time
 
 TEXT_WORDS = 300

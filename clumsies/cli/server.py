@@ -49,7 +49,7 @@ def init(
     Said again for an organisation that is there, it prints a new code, and earlier ones are void.
     """
     from clumsies.errors import Conflict
-    from clumsies.server import setup
+    from clumsies.server.identity import setup
     from clumsies.server.migrations import migrate as bring_up
 
     with output.failures(as_json), _context() as context:
@@ -96,7 +96,7 @@ def create_user(
     as_json: JsonOption = False,
 ) -> None:
     """Add a member. Without --token they come in by signing in with that address."""
-    from clumsies.server import setup
+    from clumsies.server.identity import setup
 
     with output.failures(as_json), _context() as context:
         org_id = setup.organization_by_name(context, organization)
@@ -117,7 +117,7 @@ def health(as_json: JsonOption = False) -> None:
     down."""
     import msgspec
 
-    from clumsies.server.health import health_of
+    from clumsies.server.organization.health import health_of
 
     with output.failures(as_json), _context() as context:
         found = health_of(context)

@@ -97,7 +97,7 @@ class LocalProjects:
 
     def import_files(self, project: KnownProject, files: Iterable[ImportedFile]) -> ImportAnswer:
         """Make the files part of the project's memory, in one commit; nothing is installed yet."""
-        from clumsies.server.imports import ImportedText
+        from clumsies.server.memory.imports import ImportedText
 
         texts = [ImportedText(file.path, file.content, file.description) for file in files]
         report = self._opened().import_texts(project.project_id, project.org_id, texts, False)

@@ -22,17 +22,18 @@ from clumsies.server.context import ServerContext, random_id
 from clumsies.server.database import Database, sqlite_url
 from clumsies.server.http.app import make_app
 from clumsies.server.http.request_ids import AsgiApp
-from clumsies.server.imports import ImportedText, ImportReport, import_texts
-from clumsies.server.migrations import migrate
-from clumsies.server.objects import (
+from clumsies.server.memory.imports import ImportedText, ImportReport, import_texts
+from clumsies.server.memory.objects import (
     insert_blobs,
     insert_commits,
     insert_new,
     insert_tree,
     read_commits,
 )
-from clumsies.server.refs import ensure_refs, move_refs, org_key, project_key, read_ref
-from clumsies.server.resource_rows import write_resources
+from clumsies.server.memory.refs import ensure_refs, move_refs, org_key, project_key, read_ref
+from clumsies.server.memory.resource_rows import write_resources
+from clumsies.server.memory.selection_rows import SelectionChange, change_selection
+from clumsies.server.migrations import migrate
 from clumsies.server.schema import (
     orgs,
     project_members,
@@ -40,7 +41,6 @@ from clumsies.server.schema import (
     projects,
     users,
 )
-from clumsies.server.selection_rows import SelectionChange, change_selection
 from clumsies.storage.objects import CommitPayload
 from clumsies.storage.payload_checks import Authority, verify_payload
 

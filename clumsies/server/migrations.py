@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, func, inspect, select
 
 from clumsies.errors import StoreFailed
-from clumsies.server import schema_identity
 from clumsies.server.database import Database
+from clumsies.server.identity import schema_identity
 from clumsies.server.schema import metadata
 from clumsies.storage.timestamps import row_time
 

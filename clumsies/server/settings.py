@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from clumsies.config import ServerSettings, directories
-from clumsies.server.authentication import SessionAuthenticator
 from clumsies.server.context import ServerContext
 from clumsies.server.database import Database, sqlite_url
+from clumsies.server.identity.authentication import SessionAuthenticator
 
 
 def database_url(settings: ServerSettings) -> str:

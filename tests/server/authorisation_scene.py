@@ -11,9 +11,9 @@ import httpx
 from sqlalchemy import Connection
 
 from clumsies.server.database import Database
+from clumsies.server.identity.schema_identity import personal_tokens
+from clumsies.server.identity.secrets import hashed
 from clumsies.server.schema import project_members, users
-from clumsies.server.schema_identity import personal_tokens
-from clumsies.server.secrets import hashed
 from tests.server.world import BEGAN, World
 
 ASKERS = ("nobody", "expired", "outsider", "member", "lead", "admin", "owner", "stranger")

@@ -8,9 +8,9 @@ from sqlalchemy import select
 
 from clumsies.server.acting import Act, Acting
 from clumsies.server.database import Database
-from clumsies.server.objects import payload_of, read_commit, read_entries
-from clumsies.server.publication import ResourceChange, publish_org
-from clumsies.server.refs import RefRow, ref_of
+from clumsies.server.memory.objects import payload_of, read_commit, read_entries
+from clumsies.server.memory.publication import ResourceChange, publish_org
+from clumsies.server.memory.refs import RefRow, ref_of
 from clumsies.server.schema import refs, resources
 from clumsies.storage.objects import Commit, CommitPayload
 from clumsies.storage.payload_checks import Authority, verify_payload

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from clumsies.server.acting import Acting
-from clumsies.server.publication import ResourceChange
-from clumsies.server.refs import etag_of
+from clumsies.server.memory.publication import ResourceChange
+from clumsies.server.memory.refs import etag_of
 from clumsies.storage.objects import Commit
 from tests.server.memories import As, paths, publish, ref_at
 from tests.server.world import World

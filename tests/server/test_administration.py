@@ -16,7 +16,7 @@ from clumsies.config import ServerSettings
 from clumsies.server.acting import Acting
 from clumsies.server.context import ServerContext
 from clumsies.server.http.app import make_app
-from clumsies.server.publication import ResourceChange, publish_org
+from clumsies.server.memory.publication import ResourceChange, publish_org
 from clumsies.types import content_hash
 
 Client = Callable[[str | None], httpx.Client]

@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from clumsies.server.authentication import SessionAuthenticator
 from clumsies.server.context import ServerContext
 from clumsies.server.http.app import make_app, routes
 from clumsies.server.http.openapi import document
+from clumsies.server.identity.authentication import SessionAuthenticator
 from tests.server.authorisation_scene import (
     ASKERS,
     PROJECT,

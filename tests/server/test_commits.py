@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import event, update
 
 from clumsies.api.commits import CommitState, CommitTransfer
-from clumsies.server.publication import publish_org
+from clumsies.server.memory.publication import publish_org
+from clumsies.server.memory.selection_rows import SelectionChange
 from clumsies.server.schema import projects
-from clumsies.server.selection_rows import SelectionChange
 from clumsies.storage.objects import Blob, Commit, CommitPayload, blob_id
 from clumsies.storage.payload_checks import Authority, verify_payload
 from tests.server.memories import As, memory_id, payload, publish, put, ref_at

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from clumsies.errors import Conflict, InvalidRequest, NotFound, Refused
-from clumsies.server.imports import ImportedText, ImportReport, import_texts
+from clumsies.server.memory.imports import ImportedText, ImportReport, import_texts
 from clumsies.server.schema import audit_events
 from tests.server.memories import As, check_everything, paths, ref_at
 from tests.server.world import World

@@ -12,9 +12,9 @@ from sqlalchemy import select
 from clumsies.api.commits import CommitState
 from clumsies.errors import Conflict, NotFound, StoreFailed
 from clumsies.memory.refs import organization_key, project_key, read_ref
-from clumsies.server.imports import ImportedText
 from clumsies.server.local import LocalProject, LocalServer, local_user_id
-from clumsies.server.objects import payload_of
+from clumsies.server.memory.imports import ImportedText
+from clumsies.server.memory.objects import payload_of
 from clumsies.server.schema import project_members, projects, resources, users
 from clumsies.storage.object_store import read_payload
 from clumsies.storage.objects import CommitPayload

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import Connection, event, update
 
 from clumsies.errors import StoreFailed
-from clumsies.server import objects
 from clumsies.server.database import Database
+from clumsies.server.memory import objects
 from clumsies.server.schema import blobs, trees
 from clumsies.storage.objects import Blob, CommitPayload, blob_id, make_commit, make_tree
 from clumsies.storage.payload_checks import Authority, verify_payload

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clumsies.errors import NotReady, Refused
-from clumsies.server import oidc
-from clumsies.server.oidc import is_safe_url, redeem
-from clumsies.server.provider_settings import Provider
-from clumsies.server.sign_in import redirect_is_allowed
+from clumsies.server.identity import oidc
+from clumsies.server.identity.oidc import is_safe_url, redeem
+from clumsies.server.identity.provider_settings import Provider
+from clumsies.server.identity.sign_in import redirect_is_allowed
 from tests.server.oidc_forge import KEY, KEY_ID, Forge, new_key, running_forge
 
 CALLBACK = "https://memory.example/login/oauth2/code/oidc"

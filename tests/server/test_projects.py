@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from clumsies.api.projects import CreateProject
-from clumsies.server import projects as service
+from clumsies.server.memory import projects as service
 from clumsies.server.schema import audit_events, drafts, project_creations
 from clumsies.server.schema import projects as table
 from tests.server.memories import (

@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import event, insert, select, update
 
 from clumsies.errors import Conflict
-from clumsies.server import objects, publication, refs, selection_rows
-from clumsies.server.publication import ResourceChange, publish_org, publish_project
+from clumsies.server.memory import objects, publication, refs, selection_rows
+from clumsies.server.memory.publication import ResourceChange, publish_org, publish_project
+from clumsies.server.memory.selection_rows import SelectionChange
 from clumsies.server.schema import draft_reconciliation_candidates, drafts, projects, resources
-from clumsies.server.selection_rows import SelectionChange
 from tests.server.memories import (
     As,
     check_everything,

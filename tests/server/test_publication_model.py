@@ -16,10 +16,10 @@ from sqlalchemy import select
 from clumsies.errors import Conflict
 from clumsies.server.acting import Acting
 from clumsies.server.database import Database, sqlite_url
+from clumsies.server.memory.publication import ResourceChange, publish_org
+from clumsies.server.memory.selection_rows import SelectionChange
 from clumsies.server.migrations import migrate
-from clumsies.server.publication import ResourceChange, publish_org
 from clumsies.server.schema import commits
-from clumsies.server.selection_rows import SelectionChange
 from clumsies.storage.tree_paths import find_collision
 from tests.server.memories import check_everything, paths, ref_at
 from tests.server.world import World, make_world

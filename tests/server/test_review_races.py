@@ -22,11 +22,11 @@ from clumsies.api.drafts import (
 )
 from clumsies.api.reviews import CreateReview, Merge, MergeAnswer, ReviewDetail, ReviewDraft
 from clumsies.errors import ClumsiesError, Conflict
-from clumsies.server.draft_events import list_events
-from clumsies.server.draft_operations import append_operation
-from clumsies.server.drafts import create_draft, discard_draft, get_draft
-from clumsies.server.review_merges import merge_review
-from clumsies.server.reviews import create_review, get_review
+from clumsies.server.proposals.draft_events import list_events
+from clumsies.server.proposals.draft_operations import append_operation
+from clumsies.server.proposals.drafts import create_draft, discard_draft, get_draft
+from clumsies.server.proposals.review_merges import merge_review
+from clumsies.server.proposals.reviews import create_review, get_review
 from tests.server.memories import As, check_everything, paths, publish, put, ref_at
 from tests.server.world import World
 

@@ -30,20 +30,25 @@ from clumsies.api.drafts import (
 from clumsies.api.reviews import CreateReview, Decide, Merge, Resubmit, ReviewDraft
 from clumsies.errors import ClumsiesError
 from clumsies.server.acting import Act, Acting, Principal
-from clumsies.server.candidates import create_candidate
 from clumsies.server.database import Database
-from clumsies.server.draft_events import list_events
-from clumsies.server.draft_messages import details_of
-from clumsies.server.draft_operations import append_operation
-from clumsies.server.draft_rows import read_drafts
-from clumsies.server.drafts import create_draft, discard_draft, get_draft
-from clumsies.server.objects import read_entries, read_texts
-from clumsies.server.publication import ResourceChange, publish_org
-from clumsies.server.rebases import rebase_draft
-from clumsies.server.refs import ensure_refs, org_key, read_ref
-from clumsies.server.review_decisions import decide
-from clumsies.server.review_merges import merge_review
-from clumsies.server.reviews import ReviewFilter, create_review, list_reviews, resubmit_review
+from clumsies.server.memory.objects import read_entries, read_texts
+from clumsies.server.memory.publication import ResourceChange, publish_org
+from clumsies.server.memory.refs import ensure_refs, org_key, read_ref
+from clumsies.server.proposals.candidates import create_candidate
+from clumsies.server.proposals.draft_events import list_events
+from clumsies.server.proposals.draft_messages import details_of
+from clumsies.server.proposals.draft_operations import append_operation
+from clumsies.server.proposals.draft_rows import read_drafts
+from clumsies.server.proposals.drafts import create_draft, discard_draft, get_draft
+from clumsies.server.proposals.rebases import rebase_draft
+from clumsies.server.proposals.review_decisions import decide
+from clumsies.server.proposals.review_merges import merge_review
+from clumsies.server.proposals.reviews import (
+    ReviewFilter,
+    create_review,
+    list_reviews,
+    resubmit_review,
+)
 from clumsies.server.schema import orgs, project_members, projects, users
 from tests.server.memories import check_everything
 from tests.server.proposals_model import (

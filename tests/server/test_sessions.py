@@ -13,13 +13,13 @@ import httpx
 import pytest
 from sqlalchemy import inspect, select, text
 
-from clumsies.server.authentication import SessionAuthenticator
 from clumsies.server.context import ServerContext
 from clumsies.server.http.app import make_app
+from clumsies.server.identity.authentication import SessionAuthenticator
+from clumsies.server.identity.schema_identity import authorization_codes
+from clumsies.server.identity.secrets import hashed
+from clumsies.server.identity.sessions import ACCESS_TTL_S, REFRESH_TTL_S
 from clumsies.server.schema import audit_events
-from clumsies.server.schema_identity import authorization_codes
-from clumsies.server.secrets import hashed
-from clumsies.server.sessions import ACCESS_TTL_S, REFRESH_TTL_S
 from clumsies.storage.timestamps import row_time
 from tests.server.conftest import Clock
 from tests.server.world import World

@@ -14,11 +14,11 @@ from sqlalchemy import select
 
 from clumsies.config import ServerSettings
 from clumsies.errors import Conflict, NotFound
-from clumsies.server import oidc, setup
-from clumsies.server.authentication import SessionAuthenticator
 from clumsies.server.context import ServerContext
 from clumsies.server.database import Database
 from clumsies.server.http.app import make_app
+from clumsies.server.identity import oidc, setup
+from clumsies.server.identity.authentication import SessionAuthenticator
 from clumsies.server.schema import audit_events, users
 from tests.server.conftest import ORIGIN, Clock
 from tests.server.oidc_forge import Forge, running_forge

@@ -19,10 +19,10 @@ import pytest
 from sqlalchemy import select, update
 
 from clumsies.config import ServerSettings
-from clumsies.server import oidc
-from clumsies.server.authentication import SessionAuthenticator
 from clumsies.server.context import ServerContext
 from clumsies.server.http.app import make_app
+from clumsies.server.identity import oidc
+from clumsies.server.identity.authentication import SessionAuthenticator
 from clumsies.server.schema import users
 from tests.server.conftest import ORIGIN, Clock
 from tests.server.oidc_forge import Forge, running_forge

@@ -35,8 +35,8 @@ from clumsies.server.acting import Acting
 from clumsies.server.context import ServerContext, random_id
 from clumsies.server.database import Database, sqlite_url
 from clumsies.server.http.app import make_app
+from clumsies.server.memory.publication import ResourceChange
 from clumsies.server.migrations import migrate
-from clumsies.server.publication import ResourceChange
 from clumsies.server.schema import draft_operations, draft_revisions, drafts, project_members
 from clumsies.storage.database import all_rows
 from clumsies.storage.local_database import LocalDatabase

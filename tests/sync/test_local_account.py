@@ -15,8 +15,8 @@ from clumsies.memory.drafts import DraftStore, StoreReceipt
 from clumsies.memory.effective import EffectiveMemory
 from clumsies.memory.operations import StoreOperation, StoreRequest
 from clumsies.memory.projects import ProjectDirectory
-from clumsies.server.imports import ImportedText
 from clumsies.server.local import LocalServer
+from clumsies.server.memory.imports import ImportedText
 from clumsies.storage.local_database import LocalDatabase
 from clumsies.storage.project_storage import LOCAL_AUTHORITY, ProjectStorage
 from clumsies.sync.accounts import Account

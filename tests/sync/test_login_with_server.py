@@ -16,10 +16,10 @@ import pytest
 from clumsies.api.identity import Me
 from clumsies.config import ServerSettings
 from clumsies.errors import ClumsiesError, Refused
-from clumsies.server.authentication import SessionAuthenticator
 from clumsies.server.context import ServerContext
 from clumsies.server.database import Database, sqlite_url
 from clumsies.server.http.app import make_app
+from clumsies.server.identity.authentication import SessionAuthenticator
 from clumsies.server.migrations import migrate
 from clumsies.sync.answers import retryable
 from clumsies.sync.login import BrowserSignIn

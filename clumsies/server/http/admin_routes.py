@@ -25,9 +25,9 @@ from clumsies.api.admin import (
     TokenPage,
 )
 from clumsies.api.projects import ProjectMember, ProjectMemberPage
-from clumsies.server import administration, members
 from clumsies.server.http.dependencies import Context, OffsetPage, PathId, SignedIn
-from clumsies.server.provider_settings import provider_message
+from clumsies.server.identity.provider_settings import provider_message
+from clumsies.server.organization import administration, members
 
 _ADMIN = "/api/v1/admin"
 

@@ -9,9 +9,9 @@ from litestar.params import FromQuery, JSONBody, QueryParameter
 from litestar.response import Redirect
 
 from clumsies.api.identity import TokenAnswer, TokenRefresh, TokenRequest
-from clumsies.server import sessions, setup, sign_in
 from clumsies.server.http.dependencies import Context
 from clumsies.server.http.request_ids import request_id_of
+from clumsies.server.identity import sessions, setup, sign_in
 
 _Uri = Annotated[str, QueryParameter(min_length=1, max_length=2_048)]
 _Challenge = Annotated[str, QueryParameter(pattern=r"^[A-Za-z0-9_-]{43}$")]

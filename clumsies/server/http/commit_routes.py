@@ -10,9 +10,9 @@ from msgspec import Meta
 
 from clumsies.api.commits import CommitPage, CommitState, CommitTransfer
 from clumsies.api.common import API_PREFIX
-from clumsies.server import commits
 from clumsies.server.http.dependencies import PathId, SignedIn
-from clumsies.server.refs import etag_of
+from clumsies.server.memory import commits
+from clumsies.server.memory.refs import etag_of
 
 _PROJECT = f"{API_PREFIX}/projects/{{project_id:str}}"
 Local = FromQuery[Annotated[str, Meta(max_length=200)] | None]

@@ -24,8 +24,8 @@ from clumsies.api.drafts import (
     Rebase,
 )
 from clumsies.api.reviews import RebaseAnswer
-from clumsies.server import candidates, draft_events, draft_operations, drafts, rebases
 from clumsies.server.http.dependencies import IfMatchRef, IfMatchVersion, PathId, SignedIn
+from clumsies.server.proposals import candidates, draft_events, draft_operations, drafts, rebases
 
 PREFIX = f"{API_PREFIX}/drafts"
 ONE = f"{PREFIX}/{{draft_id:str}}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from litestar import get
 
 from clumsies.api.admin import ServerHealth
-from clumsies.server.health import health_of
 from clumsies.server.http.dependencies import Context
+from clumsies.server.organization.health import health_of
 
 
 @get("/api/v1/admin/health", sync_to_thread=True, security=[{}])

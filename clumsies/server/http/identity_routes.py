@@ -7,9 +7,10 @@ from litestar.params import JSONBody
 
 from clumsies.api.admin import CreatedToken, CreateToken, PersonalToken, TokenPage
 from clumsies.api.identity import Me, SessionRevocation
-from clumsies.server import administration, personal_tokens, sessions, users
 from clumsies.server.acting import Act
 from clumsies.server.http.dependencies import OffsetPage, PathId, SignedIn
+from clumsies.server.identity import personal_tokens, sessions, users
+from clumsies.server.organization import administration
 
 
 @get("/api/v1/me", sync_to_thread=True)

@@ -8,8 +8,8 @@ from litestar.params import JSONBody
 from clumsies.api.common import API_PREFIX
 from clumsies.api.imports import ImportAnswer, ImportMemories
 from clumsies.api.projects import MemoryDetail, MemoryPage
-from clumsies.server import imports, memories
 from clumsies.server.http.dependencies import PathId, SignedIn
+from clumsies.server.memory import imports, memories
 
 _ORG = f"{API_PREFIX}/org/memories"
 _PROJECT = f"{API_PREFIX}/projects/{{project_id:str}}/memories"

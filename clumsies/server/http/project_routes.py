@@ -21,8 +21,8 @@ from clumsies.api.projects import (
     ProjectPage,
     ReplaceOrgSelection,
 )
-from clumsies.server import bundles, projects, selections
 from clumsies.server.http.dependencies import IfMatchVersion, PathId, SignedIn
+from clumsies.server.memory import bundles, projects, selections
 
 _ALL = f"{API_PREFIX}/projects"
 _ONE = f"{_ALL}/{{project_id:str}}"

@@ -23,9 +23,9 @@ from clumsies.api.reviews import (
     ReviewStatus,
 )
 from clumsies.errors import Conflict
-from clumsies.server import comments, review_decisions, review_merges, reviews
 from clumsies.server.http.dependencies import IfMatchRef, PathId, SignedIn
 from clumsies.server.http.draft_routes import Cursor, Limit, ProjectFilter
+from clumsies.server.proposals import comments, review_decisions, review_merges, reviews
 
 PREFIX = f"{API_PREFIX}/reviews"
 ONE = f"{PREFIX}/{{review_id:str}}"

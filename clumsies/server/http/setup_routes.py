@@ -16,8 +16,8 @@ from clumsies.api.setup import (
     SetupSession,
     SetupState,
 )
-from clumsies.server import provider_settings, setup
 from clumsies.server.http.dependencies import Context
+from clumsies.server.identity import provider_settings, setup
 
 _Ticket = Annotated[str, CookieParameter(name=setup.COOKIE_NAME, max_length=200)]
 

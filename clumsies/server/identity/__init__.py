@@ -1,0 +1,1 @@
+"""Who asks: sessions, tokens, sign-in with a provider, and the first set-up."""

@@ -1,0 +1,1 @@
+"""What an organisation knows: objects, Refs, projects and their selections, and publishing."""

@@ -1,0 +1,1 @@
+"""An organisation's people and settings, and how the Server is."""

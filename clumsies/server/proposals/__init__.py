@@ -1,0 +1,1 @@
+"""What people propose: drafts, their reconciliation, reviews and merges."""
