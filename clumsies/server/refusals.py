@@ -1,4 +1,4 @@
-"""Errors that many requests about drafts and reviews end with."""
+"""Errors that many requests end with."""
 
 from __future__ import annotations
 

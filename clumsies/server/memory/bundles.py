@@ -19,10 +19,10 @@ from clumsies.api.projects import (
 from clumsies.errors import NotFound
 from clumsies.server.acting import Act
 from clumsies.server.memory.memories import memories_by_id, require_memories
+from clumsies.server.refusals import check_version
 from clumsies.server.schema import personal_bundle_items as items
 from clumsies.server.schema import personal_bundles as bundles
 from clumsies.server.schema import resources
-from clumsies.server.versions import require_version
 
 
 def list_bundles(act: Act) -> BundlePage:
@@ -69,7 +69,7 @@ def change_bundle(
 ) -> BundleDetail:
     """What is given takes the place of what was; raises Conflict("version_conflict")."""
     row = _require(act, bundle_id, lock=True)
-    require_version("bundle", expected_revision, row.revision)
+    check_version("bundle", expected_revision, row.revision)
     facts: dict[str, Any] = {"revision": row.revision + 1, "updated_at": act.now}
     if data.name is not None:
         facts["name"] = data.name
@@ -86,7 +86,7 @@ def change_bundle(
 def delete_bundle(act: Act, bundle_id: str, expected_revision: int) -> None:
     """Remove a bundle; its memories stay. Raises Conflict("version_conflict")."""
     row = _require(act, bundle_id, lock=True)
-    require_version("bundle", expected_revision, row.revision)
+    check_version("bundle", expected_revision, row.revision)
     act.connection.execute(delete(items).where(items.c.bundle_id == bundle_id))
     act.connection.execute(delete(bundles).where(bundles.c.bundle_id == bundle_id))
 

@@ -23,8 +23,8 @@ from clumsies.errors import Conflict, InvalidRequest, NotFound, Refused
 from clumsies.server import audit
 from clumsies.server.acting import Act
 from clumsies.server.memory.refs import ensure_refs
+from clumsies.server.refusals import check_version
 from clumsies.server.schema import project_creations, project_members, projects, users
-from clumsies.server.versions import require_version
 
 MAX_KEY_BYTES = 200
 
@@ -210,7 +210,7 @@ def change_project(
 ) -> Project:
     """Another name or description; raises Conflict("version_conflict"), Refused("forbidden")."""
     project = require_project_admin(act, project_id, lock=True)
-    require_version("project", expected_revision, project.revision)
+    check_version("project", expected_revision, project.revision)
     old = project.message()
     given = {"name": data.name, "description": data.description}
     new = {name: value for name, value in given.items() if value is not None}
@@ -226,7 +226,7 @@ def change_project(
 def delete_project(act: Act, project_id: str, expected_revision: int) -> None:
     """Take the project away from its members; its rows and drafts stay in the database."""
     project = require_project_admin(act, project_id, lock=True)
-    require_version("project", expected_revision, project.revision)
+    check_version("project", expected_revision, project.revision)
     facts = {"revision": project.revision + 1, "updated_at": act.now, "deleted_at": act.now}
     _update(act, project_id, facts)
     audit.record(act, "project.deleted", "project", project_id)

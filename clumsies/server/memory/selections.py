@@ -17,7 +17,7 @@ from clumsies.server.memory.selection_rows import (
     count_revisions,
     read_selections,
 )
-from clumsies.server.versions import require_version
+from clumsies.server.refusals import check_version
 
 
 def get_selection(act: Act, project_id: str) -> OrgSelection:
@@ -37,7 +37,7 @@ def replace_selection(
     read_ref(act, org_key(act.principal.org_id), lock=True)
     require_project_admin(act, project_id)
     old = read_selections(act, [project_id])[project_id]
-    require_version("org_selection", expected_revision, old.revision)
+    check_version("org_selection", expected_revision, old.revision)
     wanted = frozenset(resource_ids)
     require_memories(act, sorted(wanted))
     added, removed = wanted - old.resource_ids, old.resource_ids - wanted
