@@ -7,6 +7,7 @@ because of another that runs beside it. It must therefore do nothing but use its
 from __future__ import annotations
 
 import random
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,9 +59,12 @@ class Database:
         if self.dialect != "sqlite":
             level = "AUTOCOMMIT" if is_one_statement else "REPEATABLE READ"
             options["isolation_level"] = level
-        with _mapped(), self._engine.connect().execution_options(**options) as connection:
-            yield connection
-            connection.rollback()
+        try:
+            with _mapped(), self._engine.connect().execution_options(**options) as connection:
+                yield connection
+                connection.rollback()
+        except _Refused as refused:
+            raise _busy() from refused.__cause__
 
     def write(self, work: Callable[[Connection], _Result]) -> _Result:
         """Run `work` in a transaction that is committed when it returns and undone when it raises.
@@ -77,16 +81,20 @@ class Database:
                     return work(connection)
             except _Refused as refused:
                 if attempt == ATTEMPTS:
-                    raise StoreFailed(
-                        "server_database_failed",
-                        "The database is busy with other changes; try again in a moment.",
-                    ) from refused.__cause__
+                    raise _busy() from refused.__cause__
             self._sleep(random.uniform(0.5, 1.5) * _FIRST_PAUSE_S * 2**attempt)
         raise AssertionError("unreachable")
 
     def close(self) -> None:
         """Close every connection."""
         self._engine.dispose()
+
+
+def _busy() -> StoreFailed:
+    return StoreFailed(
+        "server_database_failed",
+        "The database is busy with other changes; try again in a moment.",
+    )
 
 
 class _Refused(Exception):
@@ -158,14 +166,28 @@ def _engine(url: URL) -> Engine:
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    _use_write_ahead_log(connection)
     for pragma in (
-        "journal_mode = WAL",
         "synchronous = FULL",
         "fullfsync = ON",
         "foreign_keys = ON",
         "trusted_schema = OFF",
     ):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _use_write_ahead_log(connection: Any) -> None:
+    """Switch a new file's journal. Where several connections do that at once SQLite says that it
+    is locked without its busy wait, lest two wait for each other: so the wait is here."""
+    end = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() >= end:
+                raise
+            time.sleep(_FIRST_PAUSE_S)
 
 
 def _begin_sqlite(connection: Connection) -> None:

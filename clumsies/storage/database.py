@@ -7,6 +7,7 @@ machine's.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from clumsies.errors import IndexFailed, IoFailed
 from clumsies.files import FILE_MODE, ensure_private_directory
 
 BUSY_TIMEOUT_MS = 5_000
+_SWITCH_PAUSE_S = 0.005
 Synchronous = Literal["NORMAL", "FULL"]
 SqlValue = None | int | float | str | bytes
 
@@ -34,11 +36,28 @@ def connect(path: Path, *, synchronous: Synchronous = "NORMAL") -> apsw.Connecti
                 path.touch(FILE_MODE, exist_ok=False)
         connection = apsw.Connection(str(path))
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-        connection.execute("PRAGMA journal_mode = WAL")
+        _use_write_ahead_log(connection)
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA trusted_schema = OFF")
     return connection
+
+
+def _use_write_ahead_log(connection: apsw.Connection) -> None:
+    """Switch the file's journal, which is done once in its life.
+
+    Connections that open a new file at once get in each other's way, and SQLite then says that it
+    is locked without the busy wait, lest two wait for each other: so the wait is here.
+    """
+    end = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except apsw.BusyError:
+            if time.monotonic() >= end:
+                raise
+            time.sleep(_SWITCH_PAUSE_S)
 
 
 def is_storable(text: str) -> bool:

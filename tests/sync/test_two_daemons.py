@@ -28,7 +28,6 @@ from clumsies.errors import ClumsiesError
 from clumsies.memory.drafts import StoreReceipt
 from clumsies.memory.operations import StoreOperation
 from clumsies.sync.reviews import Reviews
-from tests.effort import at_least
 from tests.memory.local_memory import create, delete, discard, rename, update
 from tests.server.memories import put
 from tests.sync.fault_server import Break, broken, html, status
@@ -277,7 +276,7 @@ REFUSALS = {
 }
 TestTwoDaemons = TwoDaemons.TestCase
 TestTwoDaemons.settings = settings(
-    max_examples=at_least(12),
+    max_examples=settings().max_examples // 2,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,
