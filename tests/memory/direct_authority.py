@@ -1,8 +1,8 @@
-"""An authority without a Server: projects of this machine and what is imported into them.
+"""Local projects as versions before `authority.db` made them, for tests.
 
-Each local project is an Organization of its own, with one Ref for the Organization's memory and
-one for the project's selection of it, which is all of it. They move by real commits, through the
-same objects, generations and Refs as a Server's.
+Their commits go straight into `local.db`, without an authority beside it: what a home of such a
+version looks like, and the shortest way to a memory for tests that are about something else. Each
+project is an Organization of its own, with one Ref for its memory and one for the selection of it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from clumsies.memory.refs import (
     read_ref,
     require_project_ref,
 )
+from clumsies.server.local import LocalProject
+from clumsies.server.memory.imports import ImportedText, ImportReport
 from clumsies.storage.database import all_rows, first_row
 from clumsies.storage.generations import GenerationStore
 from clumsies.storage.local_database import LocalDatabase
@@ -54,36 +56,6 @@ from clumsies.storage.payload_checks import Authority, verify_payload
 from clumsies.storage.project_storage import LOCAL_AUTHORITY, ProjectStorage
 from clumsies.storage.timestamps import rfc3339, row_time
 from clumsies.storage.tree_paths import find_collision
-
-
-@dataclass(frozen=True, slots=True)
-class LocalProject:
-    """A project that exists on this machine alone; names need not be unique."""
-
-    project_id: str
-    org_id: str
-    name: str
-    created_at: str
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedText:
-    """A text to bring in; a description of None keeps the one that is there."""
-
-    path: str
-    content: str
-    description: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ImportReport:
-    """What an import did, by path; `commit_id` is the project's commit afterwards."""
-
-    commit_id: str | None
-    created: tuple[str, ...] = ()
-    updated: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
