@@ -66,7 +66,7 @@ GROUPS: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     ),
     "eval": (
         "evaluation",
-        ("add", "judge", "show", "list_", "export", "import_", "run", "compare"),
+        ("add", "judge", "show", "list_", "remove", "export", "import_", "run", "compare"),
         "Judged queries: kept, carried to another machine, asked again and compared.",
     ),
     "server": (

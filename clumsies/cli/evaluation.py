@@ -127,6 +127,30 @@ def list_(
         output.stdout().print(table)
 
 
+def remove(
+    case: CaseArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Forget a case and its grades. Its run stays in the history until its time is over."""
+    with output.failures(as_json), connected() as daemon:
+        found = daemon.call("get_evaluation_case", {"case_id": case})
+        own = found["evaluation_case"]
+        if not yes:
+            count = len(found["judgments"])
+            grades = f"its {count} grade{'s' * (count != 1)}" if count else "no grades in it"
+            query = " ".join(own["query"].split())
+            typer.confirm(f"Forget the case “{query}” with {grades}?", abort=True, err=True)
+        version = own["judgment_version"]
+        removed = daemon.call(
+            "remove_evaluation_case", {"case_id": case, "expected_judgment_version": version}
+        )
+        if as_json:
+            output.write_json(removed)
+            return
+        output.stdout().print(f"Forgot the case {removed['case_id']}")
+
+
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the fixture goes.")],
     case: Annotated[

@@ -118,6 +118,7 @@ _TABLE = (
     Method("replace_evaluation_judgments", mh.ReplaceEvaluationJudgments, mh.EvaluationCaseDetail),
     Method("list_evaluation_cases", mh.ListEvaluationCases, mh.EvaluationCasePage),
     Method("get_evaluation_case", mh.OfCase, mh.EvaluationCaseDetail),
+    Method("remove_evaluation_case", mh.RemoveEvaluationCase, mh.EvaluationCase),
     Method(
         "export_evaluation_set",
         mh.ExportEvaluationSet,

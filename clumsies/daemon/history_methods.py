@@ -46,6 +46,7 @@ class HistoryMethods:
             "replace_evaluation_judgments": self.replace_judgments,
             "list_evaluation_cases": self.list_cases,
             "get_evaluation_case": self.get_case,
+            "remove_evaluation_case": self.remove_case,
             "export_evaluation_set": self.export,
             "import_evaluation_set": self.import_,
         }
@@ -121,6 +122,13 @@ class HistoryMethods:
 
     def get_case(self, request: mh.OfCase, _context: RequestContext) -> mh.EvaluationCaseDetail:
         return _case(self._cases.get(request.case_id))
+
+    def remove_case(
+        self, request: mh.RemoveEvaluationCase, _context: RequestContext
+    ) -> mh.EvaluationCase:
+        """Forget a case and its judgments; its run stays."""
+        case = self._cases.remove(request.case_id, request.expected_judgment_version)
+        return msgspec.convert(msgspec.to_builtins(case), mh.EvaluationCase)
 
     def export(self, request: mh.ExportEvaluationSet, _context: RequestContext) -> mh.EvaluationSet:
         """A self-contained fixture, in the answer or in a file."""

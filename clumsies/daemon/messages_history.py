@@ -226,6 +226,13 @@ class OfCase(Message):
     case_id: Identifier
 
 
+class RemoveEvaluationCase(Message):
+    """Forget a case as it stood at that version, with its judgments; its run stays."""
+
+    case_id: Identifier
+    expected_judgment_version: Revision
+
+
 class ExportEvaluationSet(Message):
     """All cases of the project, or of all projects, or those named.
 

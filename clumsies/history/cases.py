@@ -162,13 +162,7 @@ class CaseStore:
         """
         with self._database.writer() as connection:
             case = require_case(connection, case_id)
-            if case.judgment_version != expected_version:
-                raise Conflict(
-                    "evaluation_judgment_conflict",
-                    f"The case {case_id} was judged meanwhile: it is at version "
-                    f"{case.judgment_version}, not {expected_version}. Look at it and judge again.",
-                    {"judgment_version": case.judgment_version},
-                )
+            _require_version(case, expected_version, "Look at it and judge again.")
             now = self._runs.now()
             judgments = _judgments(connection, case, grades, now)
             connection.execute("DELETE FROM evaluation_judgments WHERE case_id = ?", (case_id,))
@@ -181,6 +175,37 @@ class CaseStore:
             )
             _label(connection, case_id, labels)
             return read_case(connection, case_id)
+
+    def remove(self, case_id: str, expected_version: int) -> EvaluationCase:
+        """Forget a case and its judgments; what it was.
+
+        Its run stays, as one of those that are removed in time; the memory it pinned goes when
+        nothing else names it. Raises NotFound, and Conflict("evaluation_judgment_conflict") where
+        somebody judged the case since `expected_version`.
+        """
+        with self._runs.mutex:
+            with self._database.writer() as connection:
+                case = require_case(connection, case_id)
+                _require_version(case, expected_version, "Look at it and remove it again.")
+                for table in ("evaluation_judgments", "evaluation_cases"):
+                    connection.execute(f"DELETE FROM {table} WHERE case_id = ?", (case_id,))
+                connection.execute(
+                    "DELETE FROM evaluation_corpora WHERE corpus_id = ? AND corpus_id NOT IN "
+                    "(SELECT corpus_id FROM evaluation_cases)",
+                    (case.corpus_id,),
+                )
+            self._runs.collect()
+        return case
+
+
+def _require_version(case: EvaluationCase, expected: int, remedy: str) -> None:
+    if case.judgment_version != expected:
+        raise Conflict(
+            "evaluation_judgment_conflict",
+            f"The case {case.case_id} was judged meanwhile: it is at version "
+            f"{case.judgment_version}, not {expected}. {remedy}",
+            {"judgment_version": case.judgment_version},
+        )
 
 
 def _judgments(

@@ -126,6 +126,16 @@ def test_grades_are_added_or_given_anew(commands: Commands) -> None:
     assert case_id in commands("eval", "list")
 
 
+def test_a_case_is_removed_when_somebody_says_yes(commands: Commands) -> None:
+    commands("activate", QUERY)
+    case_id = commands.json("eval", "add", "--grade", "1=3")["evaluation_case"]["case_id"]
+    commands("eval", "remove", case_id, status=1)
+    assert case_id in commands("eval", "list")
+    assert case_id in commands("eval", "remove", case_id, "--yes")
+    assert case_id not in commands("eval", "list")
+    assert "not_found" in commands("eval", "remove", case_id, "--yes", status=5)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -158,6 +158,12 @@ def test_a_case_is_judged_by_who_saw_its_latest_version(project: Project) -> Non
     assert project.client.call("get_evaluation_case", {"case_id": own["case_id"]}) == judged
     [listed] = project.call("list_evaluation_cases")["cases"]
     assert listed == judged["evaluation_case"]
+    removal = {"case_id": own["case_id"], "expected_judgment_version": 1}
+    with pytest.raises(Conflict):
+        project.client.call("remove_evaluation_case", removal)
+    removal["expected_judgment_version"] = 2
+    assert project.client.call("remove_evaluation_case", removal) == listed
+    assert project.call("list_evaluation_cases")["cases"] == []
 
 
 @pytest.mark.parametrize("relevance", [-1, 4])

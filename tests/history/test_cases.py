@@ -101,6 +101,49 @@ def test_who_saw_an_older_version_overwrites_nothing(history: History) -> None:
     assert history.cases.get(case_id) == kept
 
 
+def test_a_removed_case_takes_its_judgments_and_lets_go_of_its_run(history: History) -> None:
+    case_id = history.case(history.record())
+    other = history.case(history.record())
+    history.cases.replace_judgments(case_id, 1, [UNIT, MISSED])
+    before = history.cases.get(other)
+    removed = history.cases.remove(case_id, 2)
+    assert (removed.case_id, removed.judgment_version) == (case_id, 2)
+    with pytest.raises(NotFound):
+        history.cases.get(case_id)
+    assert history.rows("SELECT * FROM evaluation_judgments") == []
+    assert not history.runs.get(removed.source_run_id).pinned
+    assert history.cases.get(other) == before
+    with pytest.raises(NotFound):
+        history.cases.remove(case_id, 2)
+
+
+def test_the_memory_of_the_last_case_goes_with_the_runs(history: History) -> None:
+    case_id = history.case(history.record())
+    history.cases.remove(case_id, 1)
+    assert history.rows("SELECT * FROM evaluation_corpora") == []
+    history.runs.clear(PROJECT)
+    assert history.rows("SELECT * FROM retrieval_corpora") == []
+    assert [f for f in history.runs.blobs.root.rglob("*") if f.is_file()] == []
+
+
+def test_a_case_that_somebody_judged_meanwhile_is_not_removed(history: History) -> None:
+    case_id = history.case(history.record())
+    judged = history.cases.replace_judgments(case_id, 1, [UNIT])
+    with pytest.raises(Conflict) as caught:
+        history.cases.remove(case_id, 1)
+    assert caught.value.code == "evaluation_judgment_conflict"
+    assert history.cases.get(case_id) == judged
+
+
+def test_a_removed_case_comes_back_with_its_fixture(history: History) -> None:
+    case_id = history.case(history.record())
+    judged = history.cases.replace_judgments(case_id, 1, [UNIT, MISSED])
+    fixture = history.fixtures.export(None, [case_id])
+    history.cases.remove(case_id, 2)
+    assert history.fixtures.import_(fixture).imported == (case_id,)
+    assert history.cases.get(case_id) == judged
+
+
 def test_the_excerpt_is_what_was_recorded(history: History) -> None:
     judged = history.cases.replace_judgments(history.case(), 1, [UNIT, MISSED])
     unit, resource = judged.judgments
