@@ -49,6 +49,10 @@ _VIEWS: dict[str, tuple[tuple[View, float], ...]] = {
     "other": (("product", 0.5), ("body", 0.2), ("window", 0.2), ("headings", 0.1)),
 }
 _WINDOW_WORDS = (20, 70)
+# Longer texts are cut to about the size of the product's units before a view is written, so that
+# what a query was taken from is seldom beyond the limit of a pair.
+_UNIT_WORDS = (60, 140)
+_FROM_START_SHARE = 0.6
 _HARD = 8
 _REMOVED_SHARE = 0.9
 _WHITESPACE = re.compile(r"\s+")
@@ -193,20 +197,25 @@ def choose_negatives(group: Group, count: int, generator: random.Random) -> list
 def example(
     group: Group, sections: Sequence[Section], negatives: int, generator: random.Random
 ) -> Example:
-    """One draw from a group: a positive, up to ``negatives`` negatives, one view for all."""
+    """One draw from a group: a positive, up to ``negatives`` negatives, one view for all.
+
+    All documents are cut to the same number of words, fewer in a ``window``: those of a
+    ``sentence`` query around its source or, in negatives, anywhere; those of other queries all
+    from their start or all anywhere.
+    """
     view = choose_view(group.kind, generator)
-    words = generator.randint(*_WINDOW_WORDS)
+    words = generator.randint(*(_WINDOW_WORDS if view == "window" else _UNIT_WORDS))
+    from_start = not group.source and generator.random() < _FROM_START_SHARE
     chosen = [generator.choice(group.positives), *choose_negatives(group, negatives, generator)]
     documents = []
     for position, index in enumerate(chosen):
         text = sections[index].text
-        near = generator.randrange(len(text) + 1)
+        near = 0 if from_start else generator.randrange(len(text) + 1)
         if position == 0 and group.source:
             near = max(0, text.find(group.source))
             if generator.random() < _REMOVED_SHARE:
                 text = without_sentence(text, group.source)
-        if view == "window":
-            text = window(text, near, words)
+        text = window(text, near, words)
         documents.append(document(sections[index], view, text))
     return Example(group.query, tuple(documents))
 

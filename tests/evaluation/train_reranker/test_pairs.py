@@ -85,6 +85,34 @@ def test_a_window_is_whole_words_around_its_centre() -> None:
     assert pairs.window("short text", 0, 9) == "short text"
 
 
+def long_sections() -> list[Section]:
+    """Five sections of 100 sentences, each sentence unlike any other."""
+    return [
+        Section(
+            "a/b", f"{page}.md", ("Page",), " ".join(f"S{page}x{n} says it." for n in range(100))
+        )
+        for page in range(5)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_sentence_query_is_shown_what_stood_around_its_sentence(seed: int) -> None:
+    group = Group("q", "sentence", "a/b", (0,), (1, 2, 3, 4), "S0x70 says it.")
+    shown = pairs.example(group, long_sections(), 4, random.Random(seed)).documents
+    assert {"S0x69", "S0x71"} & set(shown[0].split())
+    assert all(len(text.split()) < 150 for text in shown)
+
+
+def test_the_place_of_a_cut_does_not_tell_the_answer() -> None:
+    group, sections = Group("q", "heading", "a/b", (0,), (1, 2, 3, 4)), long_sections()
+    from_start = [
+        {"x0 " in text for text in pairs.example(group, sections, 4, random.Random(n)).documents}
+        for n in range(60)
+    ]
+    assert {True} in from_start
+    assert any(False in places for places in from_start)
+
+
 def test_half_the_negatives_are_from_the_most_difficult() -> None:
     group = Group("q", "link", "a/b", (100,), tuple(range(30)))
     for seed in range(20):
