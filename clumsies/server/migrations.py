@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from sqlalchemy import Column, Connection, Integer, MetaData, String, Table, func, inspect, select
 
 from clumsies.errors import StoreFailed
+from clumsies.server import first_schema
 from clumsies.server.database import Database
-from clumsies.server.identity import schema_identity
-from clumsies.server.schema import metadata
 from clumsies.storage.timestamps import row_time
 
 LOCK_KEY = 0x636C756D
@@ -36,14 +35,7 @@ class Migration:
     apply: Callable[[Connection], None]
 
 
-def _first(connection: Connection) -> None:
-    """Every table as it is declared now. With the first release these statements are written out
-    here, and every later change of a table is a step of its own."""
-    assert schema_identity.sessions.metadata is metadata
-    metadata.create_all(connection, checkfirst=False)
-
-
-MIGRATIONS: tuple[Migration, ...] = (Migration(1, _first),)
+MIGRATIONS: tuple[Migration, ...] = (Migration(1, first_schema.create),)
 VERSION = MIGRATIONS[-1].version
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import inspect, text
 from clumsies.errors import StoreFailed
 from clumsies.server import migrations
 from clumsies.server.database import Database
+from clumsies.server.identity import schema_identity
 from clumsies.server.migrations import MIGRATIONS, VERSION, Migration, migrate, schema_version
 from clumsies.server.schema import metadata
 
@@ -35,8 +36,13 @@ def described(database: Database) -> dict[str, Any]:
                     "unique": sorted(
                         u["column_names"] for u in inspector.get_unique_constraints(table)
                     ),
-                    "checks": sorted(c["name"] for c in inspector.get_check_constraints(table)),
-                    "indexes": sorted(str(i["name"]) for i in inspector.get_indexes(table)),
+                    "checks": sorted(
+                        (c["name"], c["sqltext"]) for c in inspector.get_check_constraints(table)
+                    ),
+                    "indexes": sorted(
+                        (str(i["name"]), i["column_names"], bool(i["unique"]))
+                        for i in inspector.get_indexes(table)
+                    ),
                 }
     return found
 
@@ -46,6 +52,8 @@ def test_steps_are_numbered_without_a_gap() -> None:
 
 
 def test_a_migrated_database_is_what_the_tables_say(database_url: str) -> None:
+    """A table that was changed without a step of its own fails here."""
+    assert schema_identity.sessions.metadata is metadata
     fresh = Database(database_url)
     fresh.write(metadata.create_all)
     wanted = described(fresh)
