@@ -87,6 +87,9 @@ def _add_train(steps: _Steps) -> None:
     train.add_argument("--groups-per-step", type=int, default=16)
     train.add_argument("--negatives", type=int, default=4)
     train.add_argument("--in-batch", type=int, default=0, help="positives of others as negatives")
+    train.add_argument(
+        "--pointwise", type=float, default=0.0, help="weight of the cross-entropy of single pairs"
+    )
     train.add_argument("--length", type=int, default=128, help="word pieces of a pair")
     train.add_argument(
         "--frozen-layers", type=int, default=0, help="lowest layers left as they are"
@@ -191,6 +194,7 @@ def run_train(arguments: argparse.Namespace) -> int:
         groups=arguments.groups_per_step,
         negatives=arguments.negatives,
         in_batch=arguments.in_batch,
+        pointwise=arguments.pointwise,
         length=arguments.length,
         frozen_layers=arguments.frozen_layers,
         average=arguments.average,

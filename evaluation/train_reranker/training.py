@@ -1,5 +1,9 @@
 """The training loop: listwise softmax over one positive and its negatives.
 
+A listwise loss leaves open what a score means beside another query's. With ``pointwise`` above 0
+the binary cross-entropy of every pair is added, so that the sigmoid of a score is a chance of
+relevance: what the relevance of an answer, and silence where there is none, are made of.
+
 The learning rate warms up over the first share of the run and then falls to zero in a straight
 line. A run is as long as its pairs or steps; minutes are a guard that shortens the rest of the line
 where they would not suffice, judged by the median of the last steps. Time in which the process
@@ -36,6 +40,7 @@ from evaluation.train_reranker.pairs import Example, Group, Section, examples, p
 
 _STATE_FILE = "state.pt"
 _RECENT_STEPS = 30
+_CENTRED_GROUPS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,7 @@ class Settings:
     groups: int = 16
     negatives: int = 4
     in_batch: int = 0
+    pointwise: float = 0.0
     length: int = 128
     learning_rate: float = 1e-4
     warm_up: float = 0.05
@@ -119,6 +125,30 @@ def listwise_loss(values: Tensor, sizes: Sequence[int]) -> Tensor:
         list(values.split(list(sizes))), batch_first=True, padding_value=-1e4
     )
     return functional.cross_entropy(lists, torch.zeros(len(sizes), dtype=torch.int64))
+
+
+def pointwise_loss(values: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Mean binary cross-entropy of all pairs; the first entry of each list is relevant."""
+    relevant = torch.zeros(len(values))
+    relevant[[0, *itertools.accumulate(sizes[:-1])]] = 1.0
+    return functional.binary_cross_entropy_with_logits(values, relevant)
+
+
+def centre(model: network.Reranker, batch: Batch, share: float) -> None:
+    """Move the bias of the head so that the mean chance of relevance over a batch is ``share``.
+
+    A listwise loss never moves it, and the steps of a pointwise one are too small to.
+    """
+    with torch.no_grad():
+        values = model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        low, high = -float(values.max()) - 10.0, -float(values.min()) + 10.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            if float(torch.sigmoid(values + middle).mean()) < share:
+                low = middle
+            else:
+                high = middle
+        model.first.bias += low
 
 
 def rate(progress: float, settings: Settings) -> float:
@@ -266,8 +296,12 @@ def train(
     for module in model.modules():
         if isinstance(module, network.Attention):
             module.explicit = True  # its backward pass is several times as fast on a CPU
-    run = _Run(model, optimizer(model, settings), Average(model, settings.average), Progress())
     state = output / _STATE_FILE
+    stream = examples(groups, sections, settings.negatives, settings.seed)
+    if settings.pointwise and not state.exists():
+        first = encode(list(itertools.islice(stream, _CENTRED_GROUPS)), tokenizer, settings.length)
+        centre(model, pad(first), 1.0 / (1.0 + settings.negatives + settings.in_batch))
+    run = _Run(model, optimizer(model, settings), Average(model, settings.average), Progress())
     if state.exists():
         run.restore(state)
     stream = examples(groups, sections, settings.negatives, settings.seed)
@@ -357,7 +391,10 @@ def _gradients(
             batch = pad([pairs[at] for at in by_length[start : start + settings.rows]])
             found.append(model(batch.input_ids, batch.attention_mask, batch.token_type_ids))
     values = torch.cat(found)[torch.argsort(torch.tensor(by_length))]
-    loss = listwise_loss(values.float(), sizes) * (len(sizes) / settings.groups)
+    loss = listwise_loss(values.float(), sizes)
+    if settings.pointwise:
+        loss = loss + settings.pointwise * pointwise_loss(values.float(), sizes)
+    loss = loss * (len(sizes) / settings.groups)
     return float(loss.detach()), torch.autograd.grad(loss, parameters)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -79,6 +80,48 @@ def test_the_loss_is_the_cross_entropy_of_the_first_entry() -> None:
         -np.log(1.0 / (1.0 + np.exp(3.0))),
     ]
     assert float(training.listwise_loss(values, [2, 2])) == pytest.approx(np.mean(expected))
+
+
+def test_the_pointwise_loss_takes_every_pair_for_itself() -> None:
+    values, relevant = np.array([2.0, 1.0, 0.5, 3.0, -1.0]), np.array([1, 0, 1, 0, 0])
+    chance = 1 / (1 + np.exp(-values))
+    expected = -np.log(np.where(relevant, chance, 1 - chance)).mean()
+    found = training.pointwise_loss(torch.tensor(values), [2, 3])
+    assert float(found) == pytest.approx(expected)
+
+
+def test_centring_gives_the_wanted_mean_chance_and_keeps_the_order() -> None:
+    torch.manual_seed(3)
+    network = model.Reranker(SMALL).eval()
+    batch = _batch(*((f"queue {n}", f"an entry waits in queue {n * n}") for n in range(8)))
+    given = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
+    before = network(*given).detach()
+    training.centre(network, batch, 0.2)
+    after = network(*given).detach()
+    assert float(torch.sigmoid(after).mean()) == pytest.approx(0.2, abs=1e-3)
+    assert (after - before).numpy() == pytest.approx(
+        np.full(8, float((after - before)[0])), abs=1e-4
+    )
+
+
+def test_pointwise_training_makes_of_a_score_a_chance(built: Path, tmp_path: Path) -> None:
+    sections = pairs.load_sections(built / "sections.json")
+    groups = pairs.load_groups(built / "groups.json", {"example/pages"})[:24]
+    tokenizer = Tokenizer.from_file(str(TOKENIZER))
+    torch.manual_seed(0)
+    network = model.Reranker(SMALL)
+    settings = training.Settings(
+        steps=30, groups=8, pointwise=2.0, learning_rate=2e-3, length=64, threads=1, bfloat16=False
+    )
+    training.train(network, groups, sections, tokenizer, settings, tmp_path, lambda _: None)
+    drawn = list(itertools.islice(pairs.examples(groups, sections, 4, 9), 24))
+    coded = training.pad(training.encode(drawn, tokenizer, 64))
+    with torch.no_grad():
+        values = network(coded.input_ids, coded.attention_mask, coded.token_type_ids)
+    sizes = [len(item.documents) for item in drawn]
+    share = len(sizes) / sum(sizes)
+    of_shares_alone = -share * np.log(share) - (1 - share) * np.log(1 - share)
+    assert float(training.pointwise_loss(values, sizes)) < 0.9 * of_shares_alone
 
 
 def test_the_rate_warms_up_and_falls_to_zero() -> None:
