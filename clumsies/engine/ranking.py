@@ -45,7 +45,8 @@ from clumsies.models.runtime import ModelRuntime
 LEXICAL_LIMIT = 60
 VECTOR_LIMIT = 60
 LATE_LIMIT = 60
-RERANK_LIMIT = 24
+LEXICAL_RELEVANCE_LIMIT = 24
+"""Candidates of a query that no model can read which get a relevance, by their terms alone."""
 RERANK_PER_RESOURCE = 4
 """Units of one resource that the reranker sees before others: twice what an answer may show."""
 BM25_SCORE_DEPTH = 2_000
@@ -284,14 +285,14 @@ class Ranker:
             resource = query.by_row[rowid].resource_id
             taken[resource] += 1
             (early if taken[resource] <= RERANK_PER_RESOURCE else late).append(rowid)
-        chosen = (early + late)[:RERANK_LIMIT]
+        chosen = (early + late)[: self._profile.rerank_limit]
         kept = set(chosen)
         return chosen, [rowid for rowid in head if rowid not in kept]
 
     def _lexical_order(self, query: _Query, fused: list[int]) -> list[Candidate]:
         """Without models the fused order is the answer, and term coverage says how relevant."""
         candidates = [query.by_row[rowid] for rowid in fused]
-        for candidate in candidates[:RERANK_LIMIT]:
+        for candidate in candidates[:LEXICAL_RELEVANCE_LIMIT]:
             candidate.coverage = self._coverage(query, candidate)
             candidate.relevance = relevance(self._profile, Evidence(candidate.coverage))
             candidate.final_score = candidate.rrf_score

@@ -64,13 +64,14 @@ class Profile:
 
     `max_tokens` bounds an embedder's whole input, `rerank_max_tokens` a whole pair and
     `rerank_max_query_tokens` the query's share of it (None: whatever the pair leaves), all with
-    special tokens. `scripts` are the lower-case Unicode script names that the embedder was
-    trained on; empty means all of them. `relevance_calibration` is (intercept, logit, late, vector,
-    coverage), the coefficients of `engine.relevance`; `lexical_calibration` (intercept, coverage)
-    those of a query that no model of the profile can read; `relevance_floor` is compared with the
-    probability they give. `first_pass_weights` and `blend_weights` weigh standardised stage scores:
-    for the choice of what the reranker sees, and for the final order; empty where there is no first
-    pass, and where the reranker alone makes the order. `packaged` files come with the package.
+    special tokens. `rerank_limit` candidates of a query are reranked. `scripts` are the lower-case
+    Unicode script names that the embedder was trained on; empty means all of them.
+    `relevance_calibration` is (intercept, logit, late, vector, coverage), the coefficients of
+    `engine.relevance`; `lexical_calibration` (intercept, coverage) those of a query that no model
+    of the profile can read; `relevance_floor` is compared with the probability they give.
+    `first_pass_weights` and `blend_weights` weigh standardised stage scores: for the choice of what
+    the reranker sees, and for the final order; empty where there is no first pass, and where the
+    reranker alone makes the order. `packaged` files come with the package.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Profile:
     max_tokens: int
     rerank_max_tokens: int
     rerank_max_query_tokens: int | None
+    rerank_limit: int
     relevance_floor: float
     relevance_calibration: tuple[float, float, float, float, float]
     lexical_calibration: tuple[float, float]
@@ -213,6 +215,7 @@ MULTILINGUAL = Profile(
     max_tokens=512,
     rerank_max_tokens=512,
     rerank_max_query_tokens=None,
+    rerank_limit=24,
     relevance_floor=0.01,
     relevance_calibration=(0.0, 1.0, 0.0, 0.0, 0.0),
     lexical_calibration=(0.0, 0.0),
@@ -274,6 +277,7 @@ COMPACT = Profile(
     max_tokens=512,
     rerank_max_tokens=256,
     rerank_max_query_tokens=46,
+    rerank_limit=24,
     relevance_floor=0.08,
     relevance_calibration=(-8.7243, 0.2730, 10.7102, 0.0, 0.4467),
     lexical_calibration=(-5.36, 15.63),

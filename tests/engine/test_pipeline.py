@@ -15,7 +15,6 @@ import pytest
 from clumsies.engine.activation import Budget
 from clumsies.engine.blend import sigmoid
 from clumsies.engine.pipeline import MAX_QUERY_CHARS, Answer, Engine
-from clumsies.engine.ranking import RERANK_LIMIT
 from clumsies.engine.state import decode_state
 from clumsies.errors import InvalidRequest, NotFound, NotReady
 from clumsies.models.choice import profile_named
@@ -272,7 +271,7 @@ def test_text_far_into_a_document_is_found(
     assert locator.start <= place <= locator.end
 
 
-@pytest.mark.parametrize("equal_ones", [RERANK_LIMIT + 8, 70])
+@pytest.mark.parametrize("equal_ones", [COMPACT.rerank_limit + 8, 70])
 def test_an_identity_is_above_all_others_however_many_there_are(
     tmp_path: Path, models: ArithmeticModels, equal_ones: int
 ) -> None:
@@ -283,7 +282,7 @@ def test_an_identity_is_above_all_others_however_many_there_are(
         engine.index([*better, *same])
         candidates = engine.activate("overview").trace.candidates
     equal = [c.identity == "equal" for c in candidates]
-    assert sum(equal) > RERANK_LIMIT
+    assert sum(equal) > COMPACT.rerank_limit
     assert equal == sorted(equal, reverse=True)
     assert [c.final_rank for c in candidates] == list(range(1, len(candidates) + 1))
     scores = [c.final_score for c in candidates if c.final_score is not None]
