@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, and_, or_
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, or_
 
+from clumsies.api.common import PageInfo
 from clumsies.server.refusals import invalid
 
 
@@ -16,15 +18,34 @@ class _Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     name: str
 
 
-def write_cursor(time: str, name: str) -> str:
-    """Where a list goes on after the row with this time and id."""
+def rows_of_page(
+    connection: Connection,
+    query: Select[Any],
+    keys: tuple[ColumnElement[Any], ColumnElement[Any]],
+    cursor: str | None,
+    limit: int,
+) -> tuple[Sequence[RowMapping], PageInfo]:
+    """The query's rows of one page, `keys` being its columns of time and id, and how to go on.
+
+    Raises InvalidRequest for a cursor that no list gave.
+    """
+    time, name = keys
+    if cursor is not None:
+        query = query.where(_is_after(cursor, time, name))
+    query = query.order_by(time.desc(), name.desc()).limit(limit + 1)
+    rows = connection.execute(query).mappings().all()
+    page, more = rows[:limit], len(rows) > limit
+    following = _write(page[-1][time], page[-1][name]) if more else None
+    return page, PageInfo(next_cursor=following, has_more=more)
+
+
+def _write(time: str, name: str) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(_Cursor(time, name))).decode("ascii")
 
 
-def is_after(
+def _is_after(
     cursor: str, time: ColumnElement[Any], name: ColumnElement[Any]
 ) -> ColumnElement[bool]:
-    """What holds for the rows after the cursor; raises InvalidRequest for one no list gave."""
     found = _read(cursor)
     return or_(time < found.time, and_(time == found.time, name < found.name))
 

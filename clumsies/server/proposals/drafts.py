@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 from sqlalchemy import and_, select
 
-from clumsies.api.common import DEFAULT_LIMIT, PageInfo
+from clumsies.api.common import DEFAULT_LIMIT
 from clumsies.api.drafts import (
     ChangeDraft,
     CreateDraft,
@@ -24,7 +24,7 @@ from clumsies.api.drafts import (
 from clumsies.errors import Conflict
 from clumsies.memory.paths import check_path
 from clumsies.server.acting import Act
-from clumsies.server.list_cursors import is_after, write_cursor
+from clumsies.server.list_cursors import rows_of_page
 from clumsies.server.memory.objects import read_commit
 from clumsies.server.memory.projects import require_project
 from clumsies.server.proposals.draft_events import record_events
@@ -163,21 +163,15 @@ def list_drafts(
         .join(project_members, member)
         .join(projects, projects.c.project_id == drafts.c.project_id)
         .where(drafts.c.author_id == act.principal.user_id, projects.c.deleted_at.is_(None))
-        .order_by(drafts.c.created_at.desc(), drafts.c.draft_id.desc())
-        .limit(limit + 1)
     )
     if wanted.project_id is not None:
         query = query.where(drafts.c.project_id == wanted.project_id)
     if wanted.status is not None:
         query = query.where(drafts.c.status == wanted.status)
-    if cursor is not None:
-        query = query.where(is_after(cursor, drafts.c.created_at, drafts.c.draft_id))
-    rows = [DraftRow(**row._mapping) for row in act.connection.execute(query)]
-    page, more = rows[:limit], len(rows) > limit
-    following = write_cursor(page[-1].created_at, page[-1].draft_id) if more else None
-    return DraftPage(
-        items=draft_messages(act, page), page_info=PageInfo(next_cursor=following, has_more=more)
-    )
+    keys = (drafts.c.created_at, drafts.c.draft_id)
+    rows, info = rows_of_page(act.connection, query, keys, cursor, limit)
+    page = [DraftRow(**row) for row in rows]
+    return DraftPage(items=draft_messages(act, page), page_info=info)
 
 
 def change_draft_words(

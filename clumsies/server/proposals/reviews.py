@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import and_, select
 
-from clumsies.api.common import DEFAULT_LIMIT, PageInfo
+from clumsies.api.common import DEFAULT_LIMIT
 from clumsies.api.reviews import (
     CreateReview,
     Resubmit,
@@ -22,7 +22,7 @@ from clumsies.api.reviews import (
 from clumsies.errors import Conflict, Refused
 from clumsies.server import audit
 from clumsies.server.acting import Act
-from clumsies.server.list_cursors import is_after, write_cursor
+from clumsies.server.list_cursors import rows_of_page
 from clumsies.server.memory.projects import require_project
 from clumsies.server.memory.refs import org_key, read_ref, require_ref_at
 from clumsies.server.proposals.review_drafts import find_unreconciled, lock_offered, submit_drafts
@@ -141,18 +141,12 @@ def list_reviews(
         .join(project_members, member)
         .join(projects, projects.c.project_id == reviews.c.project_id)
         .where(reviews.c.org_id == act.principal.org_id, projects.c.deleted_at.is_(None))
-        .order_by(reviews.c.updated_at.desc(), reviews.c.review_id.desc())
-        .limit(limit + 1)
     )
     if wanted.project_id is not None:
         query = query.where(reviews.c.project_id == wanted.project_id)
     if wanted.status is not None:
         query = query.where(reviews.c.status == wanted.status)
-    if cursor is not None:
-        query = query.where(is_after(cursor, reviews.c.updated_at, reviews.c.review_id))
-    rows = [ReviewRow(**row._mapping) for row in act.connection.execute(query)]
-    page, more = rows[:limit], len(rows) > limit
-    following = write_cursor(page[-1].updated_at, page[-1].review_id) if more else None
-    return ReviewPage(
-        items=review_messages(act, page), page_info=PageInfo(next_cursor=following, has_more=more)
-    )
+    keys = (reviews.c.updated_at, reviews.c.review_id)
+    rows, info = rows_of_page(act.connection, query, keys, cursor, limit)
+    page = [ReviewRow(**row) for row in rows]
+    return ReviewPage(items=review_messages(act, page), page_info=info)

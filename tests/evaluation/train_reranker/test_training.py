@@ -23,6 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::U
 
 torch.set_num_threads(1)  # many threads only wait for each other on networks this small
 
+READER = Tokenizer.from_file(str(TOKENIZER))
 SMALL = model.Shape(layers=2, width=64, heads=2, inner=256)
 
 
@@ -35,9 +36,8 @@ def _arguments(built: Path, output: Path) -> list[str]:
 
 
 def _batch(*texts: tuple[str, str]) -> training.Batch:
-    tokenizer = Tokenizer.from_file(str(TOKENIZER))
     item = [pairs.Example(query, (text,)) for query, text in texts]
-    return training.pad(training.encode(item, tokenizer, 128))
+    return training.pad(training.encode(item, READER, 128))
 
 
 def test_the_commands_run_from_data_to_a_file(
@@ -57,17 +57,30 @@ def test_the_commands_run_from_data_to_a_file(
     assert np.isfinite(scores).all()
 
 
-def test_training_learns_to_put_the_positive_first(built: Path, tmp_path: Path) -> None:
+def _trained(
+    built: Path, output: Path, pointwise: float
+) -> tuple[model.Reranker, list[pairs.Example], list[str]]:
+    """A small network after 30 steps on 24 groups, other draws of the groups, and the reports."""
     sections = pairs.load_sections(built / "sections.json")
     groups = pairs.load_groups(built / "groups.json", {"example/pages"})[:24]
-    tokenizer = Tokenizer.from_file(str(TOKENIZER))
     torch.manual_seed(0)
     network = model.Reranker(SMALL)
     settings = training.Settings(
-        steps=30, groups=8, learning_rate=2e-3, length=64, threads=1, bfloat16=False
+        steps=30,
+        groups=8,
+        pointwise=pointwise,
+        learning_rate=2e-3,
+        length=64,
+        threads=1,
+        bfloat16=False,
     )
     lines: list[str] = []
-    training.train(network, groups, sections, tokenizer, settings, tmp_path, lines.append)
+    training.train(network, groups, sections, READER, settings, output, lines.append)
+    return network, list(itertools.islice(pairs.examples(groups, sections, 4, 9), 24)), lines
+
+
+def test_training_learns_to_put_the_positive_first(built: Path, tmp_path: Path) -> None:
+    _, _, lines = _trained(built, tmp_path, 0.0)
     losses = [float(line.split(" loss ")[1].split()[0]) for line in lines]
     assert len(losses) == 3
     assert losses[-1] < 0.8 * losses[0]
@@ -105,17 +118,8 @@ def test_centring_gives_the_wanted_mean_chance_and_keeps_the_order() -> None:
 
 
 def test_pointwise_training_makes_of_a_score_a_chance(built: Path, tmp_path: Path) -> None:
-    sections = pairs.load_sections(built / "sections.json")
-    groups = pairs.load_groups(built / "groups.json", {"example/pages"})[:24]
-    tokenizer = Tokenizer.from_file(str(TOKENIZER))
-    torch.manual_seed(0)
-    network = model.Reranker(SMALL)
-    settings = training.Settings(
-        steps=30, groups=8, pointwise=2.0, learning_rate=2e-3, length=64, threads=1, bfloat16=False
-    )
-    training.train(network, groups, sections, tokenizer, settings, tmp_path, lambda _: None)
-    drawn = list(itertools.islice(pairs.examples(groups, sections, 4, 9), 24))
-    coded = training.pad(training.encode(drawn, tokenizer, 64))
+    network, drawn, _ = _trained(built, tmp_path, 2.0)
+    coded = training.pad(training.encode(drawn, READER, 64))
     with torch.no_grad():
         values = network(coded.input_ids, coded.attention_mask, coded.token_type_ids)
     sizes = [len(item.documents) for item in drawn]
@@ -165,17 +169,13 @@ def test_standing_still_costs_steps_but_spends_no_rate() -> None:
 
 
 def test_a_run_without_an_end_is_refused(built: Path, tmp_path: Path) -> None:
-    tokenizer = Tokenizer.from_file(str(TOKENIZER))
     with pytest.raises(ValueError, match="minutes"):
-        training.train(
-            model.Reranker(SMALL), [], [], tokenizer, training.Settings(), tmp_path, print
-        )
+        training.train(model.Reranker(SMALL), [], [], READER, training.Settings(), tmp_path, print)
 
 
 def test_an_interrupted_run_goes_on_where_it_was(built: Path, tmp_path: Path) -> None:
     sections = pairs.load_sections(built / "sections.json")
     groups = pairs.load_groups(built / "groups.json", {"example/pages"})
-    tokenizer = Tokenizer.from_file(str(TOKENIZER))
     settings = training.Settings(
         steps=8,
         groups=2,
@@ -200,7 +200,7 @@ def test_an_interrupted_run_goes_on_where_it_was(built: Path, tmp_path: Path) ->
         network = model.Reranker(SMALL)
         lines: list[str] = []
         return training.train(
-            network, groups, sections, tokenizer, settings, output, lines.append, clock
+            network, groups, sections, READER, settings, output, lines.append, clock
         )
 
     whole = run(tmp_path / "whole")
