@@ -1,15 +1,17 @@
 """From raw stage scores to the chance that the top candidate is relevant.
 
 A logistic regression on the top candidates of answerable queries (relevant or not, by the
-judgments) and of no-answer queries (never relevant: the queries of one set asked of another
-set's documents). Scores are taken raw, not standardised over a query's candidates: standardised
-scores cannot tell a good best candidate from the best of a bad lot.
+judgments) and of no-answer queries (never relevant). Those are the queries of one set asked of
+another set's documents, which are far from any answer, and answerable queries whose answers were
+taken out of the candidates, which leaves what is near and no answer. Scores are taken raw, not
+standardised over a query's candidates: standardised scores cannot tell a good best candidate from
+the best of a bad lot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,6 +92,14 @@ class Floor:
     recall: float
     answered: float
     rightly_empty: float
+
+
+def without_answers(trace: KeptTrace) -> KeptTrace:
+    """The trace as of a query without an answer: its relevant candidates have no relevance."""
+    relevant = [trace.judgments.get(document, 0) >= 1 for document in trace.documents]
+    columns = dict(trace.columns)
+    columns["relevance"] = np.where(relevant, np.nan, columns["relevance"])
+    return replace(trace, judgments={}, columns=columns)
 
 
 def examples_of(traces: Iterable[KeptTrace], names: tuple[str, ...] = FEATURES) -> Examples:

@@ -221,6 +221,10 @@ def calibrate(
     features: Annotated[
         list[str] | None, typer.Option("--feature", help="A raw score; default the profile's four.")
     ] = None,
+    left_out: Annotated[
+        list[Path] | None,
+        typer.Option("--left-out", help="Traces of `run` whose answers are taken out; repeatable."),
+    ] = None,
 ) -> None:
     """Fit the chance that the top candidate is relevant, and show what floors do."""
     names = tuple(features) if features else calibration.FEATURES
@@ -231,7 +235,9 @@ def calibrate(
             f"unknown feature {unknown[0]!r};"
             f" choose among {', '.join(calibration.KNOWN_FEATURES)}.",
         )
-    examples = calibration.examples_of(_load(traces), names)
+    kept = list(_load(traces))
+    kept += [calibration.without_answers(t) for t in _load(left_out or []) if t.answerable]
+    examples = calibration.examples_of(kept, names)
     for name in names:
         curve = calibration.area_under_curve(
             examples.only([name]).features[:, 0], examples.relevant

@@ -16,6 +16,7 @@ from evaluation.calibration import (
     fit,
     floors,
     log_loss,
+    without_answers,
 )
 from tests.evaluation.test_tuning import make_trace
 
@@ -121,6 +122,22 @@ def test_examples_are_the_top_of_the_final_order() -> None:
     assert examples.features[0, 0] == first.columns["reranker_logit"][0]
     assert {len(pool) for pool in examples.pools} == {12}
     assert examples.only(["late_score"]).features[0, 0] == first.columns["late_score"][0]
+
+
+def test_a_query_whose_answers_are_left_out_has_none() -> None:
+    traces = [make_trace(seed) for seed in range(20)]
+    trace = next(t for t in traces if t.judgments.get(t.documents[0], 0) >= 1)
+    relevant = {name for name, grade in trace.judgments.items() if grade >= 1}
+    left = without_answers(trace)
+    assert trace.answerable
+    assert not left.answerable
+    examples = examples_of([*traces, left])
+    assert examples.answerable.tolist() == [True] * 20 + [False]
+    assert not examples.relevant[-1]
+    pool = [at for at in range(12) if trace.documents[at] not in relevant]
+    assert len(pool) < 12
+    assert len(examples.pools[-1]) == len(pool)
+    assert examples.features[-1, 0] == trace.columns["reranker_logit"][pool[0]]
 
 
 def test_both_kinds_of_query_are_needed() -> None:

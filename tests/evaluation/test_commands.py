@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -147,6 +148,12 @@ def test_tuning_and_calibration_read_kept_traces(
     assert fitted.returncode == 0, fitted.stderr
     assert "to pin: (" in fitted.stdout
     assert "relevance floors" in fitted.stdout
+    more = commands.call("calibrate", str(answered), str(nothing), "--left-out", str(answered))
+    assert more.returncode == 0, more.stderr
+    counts = [re.search(r"(\d+) answerable .* (\d+) without", f.stdout) for f in (fitted, more)]
+    before, after = (tuple(map(int, found.groups())) for found in counts if found)
+    assert before[0] == after[0]
+    assert before[1] < after[1] <= before[1] + before[0]
 
 
 NOWHERE = ("bake sourdough bread", "the orbit of a comet", "violin sonata in g minor")
