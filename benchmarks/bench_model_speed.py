@@ -24,7 +24,6 @@ from onnxruntime import GraphOptimizationLevel as Level
 from benchmarks.results import figure, table
 from benchmarks.synthetic import read_memory, sample_directory
 from clumsies.config import worker_threads
-from clumsies.engine.ranking import RERANK_LIMIT
 from clumsies.engine.units import InputBudget, model_text, split
 from clumsies.models.manifest import COMPACT
 from clumsies.models.preparation import PACKAGED_ROOT
@@ -96,7 +95,7 @@ class Graph:
 
 
 def sample_pairs() -> list[ModelInput]:
-    """RERANK_LIMIT pairs of the sample memory, spread over it, in the order of its files."""
+    """`rerank_limit` pairs of the sample memory, spread over it, in the order of its files."""
     models = ModelRuntime.for_profile(COMPACT, threads=1)
     budget = InputBudget.of(models.tokenizer, COMPACT.max_tokens, "")
     texts = [
@@ -104,7 +103,7 @@ def sample_pairs() -> list[ModelInput]:
         for resource in read_memory(sample_directory())
         for unit in split(resource, models.tokenizer, budget)
     ]
-    chosen = texts[:: len(texts) // RERANK_LIMIT][:RERANK_LIMIT]
+    chosen = texts[:: len(texts) // COMPACT.rerank_limit][: COMPACT.rerank_limit]
     pairs = models.reranker.inputs(QUERY, chosen)
     models.close()
     return pairs

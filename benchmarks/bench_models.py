@@ -11,10 +11,10 @@ import pytest
 
 from benchmarks.synthetic import read_memory, sample_directory
 from clumsies.engine.pipeline import Engine
-from clumsies.engine.ranking import LATE_LIMIT, RERANK_LIMIT
+from clumsies.engine.ranking import LATE_LIMIT
 from clumsies.engine.units import InputBudget, model_text, split
 from clumsies.models.encoder import max_sim
-from clumsies.models.manifest import Role
+from clumsies.models.manifest import COMPACT, Role
 from clumsies.models.runtime import ModelRuntime
 from clumsies.models.sessions import FloatArray
 from clumsies.models.tokenizer import ModelInput
@@ -43,7 +43,7 @@ def inputs(models: ModelRuntime, passages: list[str], short: bool) -> list[Model
 
 @pytest.fixture(scope="module")
 def pairs(models: ModelRuntime, passages: list[str]) -> list[ModelInput]:
-    return models.reranker.inputs(QUERY, passages[:RERANK_LIMIT])
+    return models.reranker.inputs(QUERY, passages[: COMPACT.rerank_limit])
 
 
 class PaddedSession:
@@ -116,12 +116,12 @@ def bench_passages_padded(
 
 
 def bench_rerank(benchmark: Any, models: ModelRuntime, passages: list[str]) -> None:
-    """RERANK_LIMIT pairs as an activation scores them, tokenization included."""
-    chosen = passages[:RERANK_LIMIT]
+    """`rerank_limit` pairs as an activation scores them, tokenization included."""
+    chosen = passages[: COMPACT.rerank_limit]
     logits = benchmark.pedantic(
         lambda: models.reranker.score(QUERY, chosen, models.pool), rounds=5, warmup_rounds=1
     )
-    assert len(logits) == RERANK_LIMIT
+    assert len(logits) == COMPACT.rerank_limit
 
 
 def bench_rerank_pairs_side_by_side(

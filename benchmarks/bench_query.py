@@ -19,10 +19,10 @@ import pytest
 from benchmarks.conftest import Index, Indexes
 from clumsies.engine.live_vectors import GRAPH_NAME
 from clumsies.engine.pipeline import Engine
-from clumsies.engine.ranking import RERANK_LIMIT
 from clumsies.engine.trace import StageTimes, Trace
 from clumsies.engine.units import model_text
 from clumsies.engine.vectors import ANN_THRESHOLD
+from clumsies.models.manifest import COMPACT
 from clumsies.models.runtime import ModelRuntime
 
 _QUERIES = 16
@@ -72,7 +72,7 @@ def _model_work(built: Index, models: ModelRuntime, query: str) -> Callable[[], 
         for candidate in built.engine.activate(query).trace.candidates
         if candidate.reranker_logit is not None
     ]
-    assert len(seen) == RERANK_LIMIT
+    assert len(seen) == COMPACT.rerank_limit
     documents = [model_text(c.path, c.heading_path, c.text) for c in seen]
 
     def work() -> None:

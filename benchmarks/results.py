@@ -55,7 +55,7 @@ MODELS = (
         "passages_padded[sorted]",
     ),
     Comparison(
-        "24 pairs side by side, beside one session on all threads",
+        "a query's pairs side by side, beside one session on all threads",
         "rerank_pairs_side_by_side",
         "rerank_pairs_wide_session",
     ),
@@ -64,10 +64,10 @@ MODELS = (
         "rerank_pairs_side_by_side",
         "rerank_padded_wide_session",
     ),
-    Comparison("query embedding, beside reranking 24", "query_embedding", "rerank"),
-    Comparison("late pass over 60 cached, beside reranking 24", "late_cached", "rerank"),
+    Comparison("query embedding, beside reranking", "query_embedding", "rerank"),
+    Comparison("late pass over 60 cached, beside reranking", "late_cached", "rerank"),
     Comparison("late pass over 60 cached, beside 60 new ones", "late_cached", "late_cold"),
-    Comparison("reranking 24, beside a whole warm activation", "rerank", "activation"),
+    Comparison("reranking, beside a whole warm activation", "rerank", "activation"),
 )
 PEERS = (
     Comparison("BM25 through SQLite, beside bm25s in memory", "lexical", "lexical_bm25s"),

@@ -211,8 +211,9 @@ def tune(
     _print_blends("final blend, nDCG@10", final.stages, blends, pinned, top)
     first = tuning.pools_of(loaded, tuning.FIRST_PASS_STAGES, gain)
     pinned = tuning.pinned_weights(profile.first_pass_weights, first.stages)
-    blends = tuning.sweep_first_pass(first, _grid(first, values, pinned))
-    _print_blends("first pass, Recall@24", first.stages, blends, pinned, top)
+    cut = profile.rerank_limit
+    blends = tuning.sweep_first_pass(first, _grid(first, values, pinned), cut)
+    _print_blends(f"first pass, Recall@{cut}", first.stages, blends, pinned, top)
 
 
 @app.command()

@@ -25,7 +25,6 @@ Integers = NDArray[np.int64]
 
 FINAL_STAGES = ("bm25_score", "vector_score", "rrf_score", "late_score", "reranker_logit")
 FIRST_PASS_STAGES = ("bm25_score", "vector_score", "rrf_score", "late_score")
-FIRST_PASS_CUT = 24
 GRID_VALUES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 _COLUMNS: Mapping[BlendStage, str] = {
@@ -134,10 +133,8 @@ def sweep_final(pools: Pools, grid: Iterable[tuple[float, ...]]) -> list[Blend]:
     return _ranked(pools, ((weights, pools.ndcg(weights)) for weights in grid))
 
 
-def sweep_first_pass(
-    pools: Pools, grid: Iterable[tuple[float, ...]], cut: int = FIRST_PASS_CUT
-) -> list[Blend]:
-    """Recall at the first pass's cut of every weighting, best mean over the sets first."""
+def sweep_first_pass(pools: Pools, grid: Iterable[tuple[float, ...]], cut: int) -> list[Blend]:
+    """Recall at `cut` (a profile's `rerank_limit`) of every weighting, the best mean first."""
     return _ranked(pools, ((weights, pools.recall(weights, cut)) for weights in grid))
 
 
