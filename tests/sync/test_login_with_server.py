@@ -22,6 +22,7 @@ from clumsies.server.http.app import make_app
 from clumsies.server.identity.authentication import SessionAuthenticator
 from clumsies.server.migrations import migrate
 from clumsies.sync.answers import retryable
+from clumsies.sync.credentials import CredentialStore
 from clumsies.sync.login import BrowserSignIn
 from clumsies.sync.remote import RemoteClient
 from clumsies.sync.sessions import KeyringSession
@@ -138,6 +139,39 @@ def test_a_member_signs_in_and_out(
     with pytest.raises(ClumsiesError) as caught:
         client.revoke(session)
     assert caught.value.code == "unauthorized"
+
+
+@pytest.fixture
+def real_keyring(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A keyring of the system, unlocked and empty, which this process uses."""
+    pytest.importorskip("secretstorage", reason="macOS keeps sessions in its Keychain")
+    from tests.sync.secret_service import require_programs, running_bus
+
+    require_programs()
+    with running_bus() as service:
+        monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", service.address)
+        monkeypatch.delenv("PYTHON_KEYRING_BACKEND", raising=False)
+        service.start()
+        service.create_collection()
+        yield
+
+
+@pytest.mark.usefixtures("real_keyring")
+def test_signing_out_and_in_again_through_the_systems_keyring(server: FaultServer) -> None:
+    """Each client has the session from the keyring alone, as another process would."""
+    kept = []
+    for _ in range(2):
+        with RemoteClient(KeyringSession(server.url, CredentialStore())) as client:
+            signed_in(client, server)
+        with RemoteClient(KeyringSession(server.url, CredentialStore())) as another:
+            assert me(another).user.user_id == "user_ann"
+            kept.append(CredentialStore().load(server.url))
+            assert sign_out(another) is True
+            assert CredentialStore().load(server.url) is None
+            with pytest.raises(Refused, match="clumsies login"):
+                me(another)
+    assert None not in kept
+    assert kept[0] != kept[1]
 
 
 def test_whom_nobody_invited_is_told_so(server: FaultServer) -> None:
