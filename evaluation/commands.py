@@ -35,6 +35,7 @@ from evaluation.metrics import Gain
 from evaluation.outsiders import empty_shares, run_outsiders
 from evaluation.pool import pool
 from evaluation.report import Row, write_results
+from evaluation.rerank_sweep import sweep_limits
 from evaluation.results import SetResult, read_results, result_of
 from evaluation.traces import KeptTrace, read_traces, write_traces
 
@@ -55,6 +56,9 @@ Jobs = Annotated[int, typer.Option(min=1, help="Queries asked side by side.")]
 Warm = Annotated[int, typer.Option(min=0, help="Queries timed again, warm; 0 for no latency.")]
 Paths = Annotated[PathStyle, typer.Option(help="Paths of documents: codes, or spelling the id.")]
 Limit = Annotated[int | None, typer.Option("--queries", min=1, help="Only the first N queries.")]
+RerankLimit = Annotated[
+    int | None, typer.Option(min=1, max=60, help="Candidates reranked; default the profile's.")
+]
 NdcgGain = Annotated[Gain, typer.Option(help="nDCG gain; they differ for grades above 1 only.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Top = Annotated[int, typer.Option(min=1, help="Weightings shown.")]
@@ -71,6 +75,7 @@ def run(
     warm: Warm = DEFAULT_WARM,
     paths: Paths = "neutral",
     queries: Limit = None,
+    rerank_limit: RerankLimit = None,
     gain: NdcgGain = "exponential",
     as_json: AsJson = False,
     details: Annotated[bool, typer.Option(help="Every query's metrics in the JSON.")] = False,
@@ -79,7 +84,7 @@ def run(
 ) -> None:
     """Ask a set's queries: recall, nDCG and MRR of the four variants, beside grep and bm25s."""
     evaluation_set = read_set(find_set(name, data)).first(queries)
-    finished = _run(evaluation_set, Settings(profile, cache, jobs, warm, paths))
+    finished = _run(evaluation_set, Settings(profile, cache, jobs, warm, paths, rerank_limit))
     if run_file is not None:
         write_run_files(run_file, finished)
     if keep_traces is not None:
@@ -198,7 +203,7 @@ def tune(
     top: Top = 10,
     fine: Annotated[bool, typer.Option(help="Nine values a weight instead of five.")] = False,
 ) -> None:
-    """Sweep the weights of the final blend, those of the first pass, and rrf_k."""
+    """Sweep the weights of the final blend and of the first pass, rrf_k, and how many to rerank."""
     loaded = _load(traces)
     fusions = sweep_fusion(loaded, gain=gain)
     display.console().print(display.fusion_table(fusions[:top]))
@@ -214,6 +219,8 @@ def tune(
     cut = profile.rerank_limit
     blends = tuning.sweep_first_pass(first, _grid(first, values, pinned), cut)
     _print_blends(f"first pass, Recall@{cut}", first.stages, blends, pinned, top)
+    if profile.first_pass_weights:
+        display.console().print(display.limit_table(sweep_limits(loaded, profile, gain=gain)))
 
 
 @app.command()

@@ -14,6 +14,7 @@ from evaluation.comparison import Change
 from evaluation.fusion_sweep import FusionSetting
 from evaluation.harness import OnStep
 from evaluation.report import COLUMNS, HEADINGS, METRIC_HEADINGS, Row, english_means
+from evaluation.rerank_sweep import LimitSetting
 from evaluation.results import SetResult
 from evaluation.tuning import Blend
 
@@ -157,6 +158,18 @@ def fusion_table(settings: Sequence[FusionSetting]) -> Table:
     for one in settings:
         scores = (f"{one.ndcg_at_10:.4f}", f"{one.recall_at_20:.4f}")
         table.add_row(f"{one.rrf_k:g}", f"{one.vector_weight:g}", *scores)
+    return table
+
+
+def limit_table(settings: Sequence[LimitSetting]) -> Table:
+    """How many candidates are reranked, the fewest first."""
+    table = Table(title="candidates reranked, means over the sets")
+    for heading in ("reranked", "nDCG@10", f"less that of {settings[-1].limit} (95 %)"):
+        table.add_column(heading, justify="right")
+    for one in settings:
+        gap = one.difference
+        interval = f"{gap.mean:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]"
+        table.add_row(str(one.limit), f"{one.ndcg_at_10:.4f}", interval)
     return table
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -53,13 +53,17 @@ OnStep = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a run is carried out; only `profile` and `paths` can change its numbers."""
+    """How a run is carried out; only `profile`, `paths` and `rerank_limit` can change its numbers.
+
+    `rerank_limit` candidates are reranked instead of as many as the profile says.
+    """
 
     profile: str = "compact"
     cache: Path = DEFAULT_CACHE
     jobs: int = DEFAULT_JOBS
     warm: int = DEFAULT_WARM
     paths: PathStyle = "neutral"
+    rerank_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +88,36 @@ def open_engine(directory: Path, profile: str) -> AbstractContextManager[Activat
     return Engine.open(directory, profile=profile)
 
 
+def opener_with(rerank_limit: int) -> OpenEngine:
+    """Opens the real engine with another number of reranked candidates than the profile has."""
+
+    @contextmanager
+    def opened(directory: Path, profile: str) -> Iterator[ActivationEngine]:
+        from clumsies.engine.pipeline import Engine
+        from clumsies.models.choice import profile_named
+        from clumsies.models.runtime import ModelRuntime
+
+        models = ModelRuntime.for_profile(
+            replace(profile_named(profile), rerank_limit=rerank_limit)
+        )
+        with closing(models), Engine.open(directory, models=models) as engine:
+            yield engine
+
+    return opened
+
+
 def run_set(
     evaluation_set: EvaluationSet,
     settings: Settings,
     *,
-    opener: OpenEngine = open_engine,
+    opener: OpenEngine | None = None,
     on_step: OnStep | None = None,
 ) -> SetRun:
     """Ask every query of the set; the traces come in the set's order."""
     step = on_step or _silent
+    if opener is None:
+        limit = settings.rerank_limit
+        opener = open_engine if limit is None else opener_with(limit)
     kept: dict[str, KeptTrace] = {}
     warm: list[StageTimes] = []
     units = 0

@@ -144,6 +144,7 @@ def test_tuning_and_calibration_read_kept_traces(
     assert tuned.returncode == 0, tuned.stderr
     assert "rank fusion" in tuned.stdout
     assert "final blend" in tuned.stdout
+    assert "candidates reranked" in tuned.stdout
     fitted = commands.call("calibrate", str(answered), str(nothing))
     assert fitted.returncode == 0, fitted.stderr
     assert "to pin: (" in fitted.stdout

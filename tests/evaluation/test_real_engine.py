@@ -9,8 +9,10 @@ import pytest
 
 from clumsies.engine.build import BuildReport
 from clumsies.engine.pipeline import Engine
+from clumsies.models.manifest import COMPACT
 from evaluation.datasets import read_set, resources_of
 from evaluation.harness import Settings, index_directory, run_set
+from evaluation.rerank_sweep import order_of
 from evaluation.results import result_of
 from tests.evaluation.conftest import WriteSet
 
@@ -46,6 +48,20 @@ def test_a_second_run_embeds_nothing_and_answers_the_same(folder: Path, tmp_path
     second = run_set(small, settings, on_step=lambda doing, done, total: steps.append(doing))
     assert "embedding" not in steps
     assert result_of(second).details == result_of(first).details
+
+
+def test_a_smaller_limit_is_what_the_sweep_says_of_a_larger_one(
+    folder: Path, tmp_path: Path
+) -> None:
+    small = read_set(folder)
+    more, fewer = (
+        run_set(small, Settings(cache=tmp_path / "cache", warm=0, rerank_limit=limit)).traces[0]
+        for limit in (24, 3)
+    )
+    assert int(np.sum(~np.isnan(more.columns["reranker_logit"]))) > 3
+    assert int(np.sum(~np.isnan(fewer.columns["reranker_logit"]))) == 3
+    expected = [more.unit_keys[at] for at in order_of(more, COMPACT, 3)[:3]]
+    assert [fewer.unit_keys[at] for at in fewer.unit_order("b4_reranked")[:3]] == expected
 
 
 def test_documents_take_their_best_units_rank_and_scripts_are_counted(
