@@ -10,9 +10,11 @@ import re
 from typing import Any
 
 import msgspec
+from anyio import to_thread
 from litestar import Request
 
 from clumsies.errors import InvalidRequest
+from clumsies.server.http.dependencies import principal_of
 
 _EXACT = 2**53
 """Up to here every integer has a float of its own."""
@@ -25,10 +27,20 @@ class StrictRequest(Request[Any, Any, Any]):
     """A request whose JSON is the handler's message, or an InvalidRequest."""
 
     async def json(self) -> Any:
-        """The body as the type of the handler's `data`."""
+        """The body as the type of the handler's `data`.
+
+        What is wrong with it is told to those alone who may ask: bodies are read before the route
+        looks who asks, so that is done here. Raises InvalidRequest, Refused("unauthorized").
+        """
         field = self.route_handler.parsed_data_field
         kind = Any if field is None else field.annotation
-        return decoded(await self.body(), kind)
+        body = await self.body()
+        try:
+            return decoded(body, kind)
+        except InvalidRequest:
+            if "acting" in self.route_handler.parsed_fn_signature.parameters:
+                await to_thread.run_sync(principal_of, self, self.app.state.context)
+            raise
 
 
 def decoded(body: bytes, kind: Any) -> Any:
