@@ -27,8 +27,11 @@ from clumsies.types import Resource, Unit
 
 IDLE_VECTOR_LIMIT = 4_096
 """Vectors that no unit uses and that are kept all the same: an edit undone costs nothing."""
-TOKEN_VECTOR_BYTES = 128 * 1024 * 1024
-"""Bound of the stored token vectors; those of the latest built passages are kept."""
+TOKEN_VECTOR_BYTES = 1024 * 1024 * 1024
+"""Bound of the stored token vectors; those of the latest built passages are kept.
+
+A full unit has some 100 KB of them, so about 10,000 units find room. What does not is embedded
+again by each query that wants it, which takes several times as long as all else of the query."""
 
 
 @dataclass(frozen=True, slots=True)
