@@ -262,8 +262,8 @@ COMPACT = Profile(
             files=(
                 ModelFile(
                     "compact-reranker.int8.onnx",
-                    23_484_000,
-                    "5811a2697f69855288f603768c75ab9ef602acc7d3d8ac8c4a575a6950de368f",
+                    22_814_477,
+                    "c41fbe0fd5456559acab982b8affbb4a9524c38cc229b4d73abf1110cad6a61c",
                 ),
                 _COMPACT_TOKENIZER,
             ),
@@ -279,7 +279,7 @@ COMPACT = Profile(
     rerank_max_query_tokens=46,
     rerank_limit=16,
     relevance_floor=0.08,
-    relevance_calibration=(-8.7243, 0.2730, 10.7102, 0.0, 0.4467),
+    relevance_calibration=(-6.9887, 0.3970, 9.6806, 0.0, 0.1141),
     lexical_calibration=(-5.36, 15.63),
     scripts=frozenset({"latin"}),
     rrf_k=10,
