@@ -6,11 +6,11 @@ what the OpenAPI document promises.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
 import msgspec
-from anyio import to_thread
 from litestar import Request
 
 from clumsies.errors import InvalidRequest
@@ -39,7 +39,7 @@ class StrictRequest(Request[Any, Any, Any]):
             return decoded(body, kind)
         except InvalidRequest:
             if "acting" in self.route_handler.parsed_fn_signature.parameters:
-                await to_thread.run_sync(principal_of, self, self.app.state.context)
+                await asyncio.to_thread(principal_of, self, self.app.state.context)
             raise
 
 
