@@ -274,6 +274,15 @@ def runtime_socket(environ: Mapping[str, str] | None = None, uid: int | None = N
     return Path("/tmp") / f"clumsies-{os.getuid() if uid is None else uid}-{short}" / "daemon.sock"
 
 
+def keyring_lock(environ: Mapping[str, str] | None = None) -> Path:
+    """The file that one process at a time holds while it speaks with the keyring.
+
+    It follows from HOME alone: whatever home a daemon has, its user's keyring is the same one.
+    """
+    env = os.environ if environ is None else environ
+    return _home(env) / ".local" / "state" / "clumsies" / "keyring.lock"
+
+
 def daemon_places(environ: Mapping[str, str] | None = None) -> DaemonPlaces:
     """The resident daemon's places; `CLUMSIES_DAEMON_ROOT` moves its root alone."""
     env = os.environ if environ is None else environ

@@ -4,7 +4,8 @@ Never `keyring.get_keyring()`: it chooses among whatever is installed, plaintext
 and an environment variable decides for it. The platform's own class is used and no other: Secret
 Service on Linux, the Keychain on macOS. A keyring may ask a person for a password, so every call
 runs in a thread and is waited for within a limit; one call at a time, so that a late one never
-lands on top of a newer one.
+lands on top of a newer one, and one process at a time: gnome-keyring hands out items that another
+call is about to replace, and can end over it.
 
 One item holds the whole session, so that tokens are never paired with another Server's URL:
 
@@ -20,17 +21,18 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
-from clumsies.config import keyring_backend, personal_token
-from clumsies.errors import CredentialsFailed
+from clumsies.config import keyring_backend, keyring_lock, personal_token
+from clumsies.errors import CredentialsFailed, IoFailed, NotReady
+from clumsies.files import FileLock, ensure_private_directory
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
@@ -52,6 +54,8 @@ PLATFORM_BACKEND = (
 _KEYRING = "Keychain" if sys.platform == "darwin" else "Secret Service"
 _DUPLICATES = 16
 """How many items of one name are looked for when the session is removed."""
+_RACES = 15
+"""How many times in a row another process may get in between; each is rare."""
 _TOKEN_HINT = "or give a personal token in CLUMSIES_TOKEN"
 _WORDS = {
     "no_bus": "There is no session bus here, so no Secret Service can be reached; run this inside "
@@ -183,7 +187,8 @@ class CredentialStore:
 
         def run() -> None:
             try:
-                done = work()
+                with _sole_process(until):
+                    done = work()
             except Exception as error:
                 outcome.set_exception(error)
             else:
@@ -203,6 +208,22 @@ class CredentialStore:
             raise failed("timeout") from None
         self._failed = None
         return result
+
+
+@contextmanager
+def _sole_process(until: float) -> Iterator[None]:
+    """Within, no other process of this user's speaks with the keyring by way of this module."""
+    path = keyring_lock()
+    lock = FileLock(path)
+    try:
+        ensure_private_directory(path.parent)
+        lock.acquire(max(0.0, until - time.monotonic()))
+    except NotReady:
+        raise failed("timeout") from None
+    except IoFailed as error:
+        raise failed("failed", f"{error.message} The {_KEYRING} was not asked.") from error
+    with lock:
+        yield
 
 
 def failed(reason: str, words: str | None = None) -> CredentialsFailed:
@@ -289,11 +310,11 @@ else:
         if not Keyring.viable:
             raise failed("no_service")
         try:
-            try:
-                return work(keyring)
-            except ItemNotFoundException:
-                # Another process replaced or removed the item between the look-up and the use.
-                return work(keyring)
+            for _ in range(_RACES):
+                # Another process may replace or remove the item between look-up and use.
+                with suppress(ItemNotFoundException):
+                    return work(keyring)
+            return work(keyring)
         except (KeyringLocked, LockedException):
             raise failed("locked") from None
 

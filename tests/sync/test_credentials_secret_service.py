@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from keyring.backends.SecretService import Keyring
 
+from clumsies.config import keyring_lock
 from clumsies.errors import CredentialsFailed
+from clumsies.files import FileLock, ensure_private_directory
 from clumsies.sync.credentials import (
     ACCOUNT,
     RECOVERY_COOLDOWN_S,
@@ -25,6 +27,8 @@ from clumsies.sync.credentials import (
 )
 
 pytest.importorskip("secretstorage", reason="macOS keeps sessions in its Keychain")
+from secretstorage import ItemNotFoundException
+
 from tests.sync.secret_service import (
     SecretService,
     environment,
@@ -58,6 +62,7 @@ def bus(monkeypatch: pytest.MonkeyPatch) -> Iterator[SecretService]:
     require_programs()
     with running_bus() as service:
         monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", service.address)
+        monkeypatch.setenv("HOME", environment(service.root)["HOME"])
         monkeypatch.delenv("PYTHON_KEYRING_BACKEND", raising=False)
         yield service
 
@@ -331,14 +336,58 @@ def test_a_process_ends_while_the_service_hangs(service: SecretService) -> None:
     assert "gave no answer in time" in done[1]
 
 
-def test_two_processes_never_mix_their_sessions(service: SecretService) -> None:
-    writers = [_python(service, WRITER, [name, URL]) for name in ("a", "b")]
+def test_processes_never_mix_their_sessions(service: SecretService) -> None:
+    names = ("a", "b", "c", "d")
+    writers = [_python(service, WRITER, [name, URL]) for name in names]
     said = [writer.communicate(timeout=2 * LONG_S)[1] for writer in writers]
-    assert [writer.returncode for writer in writers] == [0, 0], said
+    assert [writer.returncode for writer in writers] == [0] * len(names), said
     assert len(service.secrets()) == 1
     final = load(CredentialStore())
     assert final is not None
-    assert final.access_token in {"access-a-19", "access-b-19"}
+    assert final.access_token in {f"access-{name}-19" for name in names}
+
+
+def test_another_process_at_the_keyring_is_waited_for(service: SecretService) -> None:
+    lock = FileLock(keyring_lock())
+    ensure_private_directory(lock.path.parent)
+    lock.acquire(LONG_S)
+    with lock:
+        with pytest.raises(CredentialsFailed, match="no answer in time") as info:
+            CredentialStore().save(SESSION, timeout_s=SHORT_S)
+        assert refusal(info) == "timeout"
+        releasing = threading.Timer(SHORT_S, lock.release)
+        releasing.start()
+        save(CredentialStore())
+        releasing.join()
+    assert load(CredentialStore()) == SESSION
+
+
+def test_a_lock_that_cannot_be_made_is_told(
+    service: SecretService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".local").write_text("a file")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(CredentialsFailed, match="was not asked") as info:
+        load(CredentialStore())
+    assert refusal(info) == "failed"
+
+
+def test_other_processes_may_get_in_between_many_times(
+    service: SecretService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look-up finds an item that is gone when its secret is asked for, a dozen times."""
+    save(CredentialStore())
+    read = Keyring.get_password
+    lost = iter(range(12))
+
+    def raced(keyring: Keyring, name: str, account: str) -> str | None:
+        if next(lost, None) is not None:
+            raise ItemNotFoundException("the item is gone")
+        found: str | None = read(keyring, name, account)
+        return found
+
+    monkeypatch.setattr(Keyring, "get_password", raced)
+    assert load(CredentialStore()) == SESSION
 
 
 def _python(service: SecretService, program: str, arguments: list[str]) -> subprocess.Popen[str]:
