@@ -108,6 +108,7 @@ _ACTIVATED = {
                 "path": _TEXT,
                 "heading_path": _list(_TEXT),
                 "content": _TEXT,
+                "superseded_by": _TEXT,
             },
             "required": ["action", "resource_id", "path"],
         }
@@ -145,7 +146,10 @@ _STORED_REQUIRED = ("local_operation_id", "draft_id", "queued", "sync_status")
 
 _ACTIVATE = {
     "name": "activate",
-    "description": "Find what the project's memory says about the task at hand: ranked fragments.",
+    "description": (
+        "Find what the project's memory says about the task at hand: ranked fragments. "
+        "`superseded_by` names the page that replaces a fragment's page."
+    ),
     "inputSchema": ACTIVATE_INPUT,
     "outputSchema": _output(_ACTIVATED_REQUIRED, **_ACTIVATED),
     "annotations": {"title": "Activate memory", **_READS},

@@ -53,9 +53,12 @@ def _cells(candidate: Mapping[str, Any], wide: bool, relevance: str) -> list[str
     if candidate["heading_path"]:
         place += SEPARATOR + candidate["heading_path"][-1]
     selected = candidate["selected"]
+    fragment = Text(place)
+    if candidate.get("superseded_by"):
+        fragment.append(f" (superseded by {candidate['superseded_by']})", style="warning")
     return [
         str(candidate.get("final_rank") or ""),
-        Text(place),
+        fragment,
         *(
             _cell(candidate.get(rank), candidate.get(score) if wide and score else None, digits)
             for _, _, rank, score, digits in _STAGES

@@ -43,7 +43,7 @@ def print_answer(console: Console, answer: Answer, *, full: bool) -> None:
     chosen = [candidate for candidate in answer.trace.candidates if candidate.selected]
     for rank, candidate in enumerate(chosen, 1):
         console.print(_heading(rank, candidate), soft_wrap=True)
-        print_text(console, candidate.text, full=full)
+        print_text(console, candidate.text, full=full, superseded_by=candidate.superseded_by)
 
 
 def _heading(rank: int, candidate: Candidate) -> Text:

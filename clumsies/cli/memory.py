@@ -62,7 +62,7 @@ def _print_fragment(rank: int, fragment: dict[str, Any], full: bool) -> None:
     line.append(f"  {fragment['resource_id']}", style="faint")
     console.print(line, soft_wrap=True)
     text = fragment.get("content", "(unchanged since the state you sent)")
-    print_text(console, text, full=full)
+    print_text(console, text, full=full, superseded_by=fragment.get("superseded_by"))
 
 
 def load(

@@ -8,8 +8,15 @@ from rich.text import Text
 PREVIEW_LINES = 6
 
 
-def print_text(console: Console, text: str, *, full: bool) -> None:
-    """A fragment's text, indented; without `full` its first lines, front matter left out."""
+def print_text(
+    console: Console, text: str, *, full: bool, superseded_by: str | None = None
+) -> None:
+    """A fragment's text, indented; without `full` its first lines, front matter left out.
+
+    Above it stands which page replaces its page, where one does.
+    """
+    if superseded_by is not None:
+        console.print(Text(f"   superseded by {superseded_by}", style="warning"), soft_wrap=True)
     lines = text.splitlines()
     shown = lines if full else _without_front_matter(lines)[:PREVIEW_LINES]
     for line in shown:

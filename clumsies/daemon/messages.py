@@ -193,7 +193,8 @@ class ActivateMemory(Message):
 
 
 class ActivatedFragment(Message):
-    """`content` is left out where the caller's state shows that it has the text (`reuse`)."""
+    """`content` is left out where the caller's state shows that it has the text (`reuse`);
+    `superseded_by` is there where a page says that another replaces it."""
 
     action: Literal["add", "replace", "reuse"]
     unit_key: str
@@ -204,6 +205,7 @@ class ActivatedFragment(Message):
     path: str
     heading_path: list[str]
     content: str | None = None
+    superseded_by: str | None = None
 
 
 class RemovedUnit(Message):

@@ -87,6 +87,7 @@ class RetrievalCandidate(Message):
     reranker_relevance: float | None = None
     final_rank: int | None = None
     final_score: float | None = None
+    superseded_by: str | None = None
     delta_action: str | None = None
 
 

@@ -34,7 +34,10 @@ class Budget:
 
 
 class Fragment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One fragment of an answer; `content` is left out where the caller has it (`reuse`)."""
+    """One fragment of an answer; `content` is left out where the caller has it (`reuse`).
+
+    `superseded_by` is the page that replaces this one, where a page says so.
+    """
 
     action: DeltaAction
     unit_key: str
@@ -45,6 +48,7 @@ class Fragment(msgspec.Struct, frozen=True, omit_defaults=True):
     path: str
     heading_path: tuple[str, ...]
     content: str | None = None
+    superseded_by: str | None = None
 
 
 class Removed(msgspec.Struct, frozen=True):
@@ -157,6 +161,7 @@ def _fragment(candidate: Candidate, action: DeltaAction) -> Fragment:
         path=candidate.path,
         heading_path=candidate.heading_path,
         content=None if action == "reuse" else candidate.text,
+        superseded_by=candidate.superseded_by,
     )
 
 

@@ -31,8 +31,9 @@ from clumsies.engine.lexical import (
     read_query,
     search_identity,
 )
-from clumsies.engine.reading import read_candidates, read_token_vectors
+from clumsies.engine.reading import read_candidates, read_pages, read_token_vectors
 from clumsies.engine.relevance import Evidence, relevance
+from clumsies.engine.supersession import in_force_first
 from clumsies.engine.token_cache import TokenVectorCache
 from clumsies.engine.trace import Candidate, Skipped, StageTimes
 from clumsies.engine.units import model_text
@@ -264,9 +265,10 @@ class Ranker:
         with query.timed("rerank_us"):
             self._rerank(query, chosen)
         with query.timed("assembly_us"):
-            ordered = self._by_final_score(query, chosen)
-            whole = self._equal_first(query, [*ordered, *rest, *tail])
-            return [query.by_row[rowid] for rowid in whole]
+            ordered = [query.by_row[rowid] for rowid in self._by_final_score(query, chosen)]
+            others = [query.by_row[rowid] for rowid in (*rest, *tail)]
+            whole = [*self._in_force_first(query, ordered), *others]
+            return sorted(whole, key=lambda candidate: candidate.identity != "equal")
 
     def _equal_first(self, query: _Query, rows: list[int]) -> list[int]:
         """The rows as they stand, identity-equal ones before all others."""
@@ -296,7 +298,13 @@ class Ranker:
             candidate.coverage = self._coverage(query, candidate)
             candidate.relevance = relevance(self._profile, Evidence(candidate.coverage))
             candidate.final_score = candidate.rrf_score
-        return candidates
+        judged = candidates[:LEXICAL_RELEVANCE_LIMIT]
+        return [*self._in_force_first(query, judged), *candidates[LEXICAL_RELEVANCE_LIMIT:]]
+
+    def _in_force_first(self, query: _Query, judged: list[Candidate]) -> list[Candidate]:
+        """The candidates that have a relevance, no page before a relevant one that replaces it."""
+        pages = read_pages(query.connection, dict.fromkeys(c.resource_id for c in judged))
+        return in_force_first(judged, pages, self._profile.relevance_floor)
 
     def _coverage(self, query: _Query, candidate: Candidate) -> float:
         if candidate.identity == "equal":

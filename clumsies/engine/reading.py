@@ -9,6 +9,7 @@ import apsw
 import numpy as np
 import numpy.typing as npt
 
+from clumsies.engine.supersession import HEAD_CHARS, Page
 from clumsies.engine.trace import Candidate
 from clumsies.errors import ModelFailed, NotFound
 from clumsies.models.encoder import TokenVectors
@@ -48,6 +49,20 @@ def read_candidates(connection: apsw.Connection, rowids: Iterable[int]) -> dict[
             token_count=count,
             text=text,
         )
+    return found
+
+
+def read_pages(connection: apsw.Connection, resource_ids: Iterable[str]) -> list[Page]:
+    """The heads of those resources that this revision has, in the order given."""
+    found: list[Page] = []
+    for resource_id in resource_ids:
+        row = first_row(
+            connection,
+            "SELECT path, title, substr(content, 1, ?) FROM resources WHERE resource_id = ?",
+            (HEAD_CHARS, resource_id),
+        )
+        if row is not None:
+            found.append(Page(resource_id, *row))
     return found
 
 

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 VECTOR_INPUT_VERSION = "search-passage.v2"
-RANKING_PROFILE = "agent_activation.v3"
+RANKING_PROFILE = "agent_activation.v4"
 
 
 def _digest(texts: Iterable[str], tail: bytes = b"") -> str:

@@ -35,7 +35,11 @@ class Skipped:
 
 @dataclass(slots=True)
 class Candidate:
-    """One fused unit on its way through the stages; filled in by them, in this order."""
+    """One fused unit on its way through the stages; filled in by them, in this order.
+
+    `superseded_by` is the page that replaces this one: its path where it was found, too, else what
+    this page calls it. A successor's unit may stand above a better `final_score` for it.
+    """
 
     unit_key: UnitKey
     resource_id: ResourceId
@@ -64,6 +68,7 @@ class Candidate:
     relevance: float | None = None
     final_rank: int | None = None
     final_score: float | None = None
+    superseded_by: str | None = None
     selected: bool = False
     exclusion_reason: Exclusion = "not_reranked"
     delta_action: DeltaAction | None = None

@@ -104,6 +104,7 @@ class RunCandidate(msgspec.Struct, frozen=True, omit_defaults=True):
     reranker_relevance: float | None = None
     final_rank: int | None = None
     final_score: float | None = None
+    superseded_by: str | None = None
     delta_action: str | None = None
 
 

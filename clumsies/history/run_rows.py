@@ -42,6 +42,7 @@ _STORED = (
     "reranker_relevance",
     "final_rank",
     "final_score",
+    "superseded_by",
     "selected",
     "exclusion_reason",
     "delta_action",
@@ -87,6 +88,7 @@ def candidate_of(order: int, candidate: Candidate) -> RunCandidate:
         reranker_relevance=candidate.relevance,
         final_rank=candidate.final_rank,
         final_score=candidate.final_score,
+        superseded_by=candidate.superseded_by,
         delta_action=candidate.delta_action,
     )
 
@@ -187,6 +189,7 @@ def _candidate_row(c: RunCandidate) -> tuple[SqlValue, ...]:
         c.reranker_relevance,
         c.final_rank,
         c.final_score,
+        c.superseded_by,
         int(c.selected),
         c.exclusion_reason,
         c.delta_action,

@@ -227,9 +227,14 @@ ALTER TABLE local_drafts ADD COLUMN server_status TEXT
 ALTER TABLE local_drafts ADD COLUMN merged_resource_id TEXT;
 """
 
+_SUPERSEDED = """
+ALTER TABLE retrieval_run_candidates ADD COLUMN superseded_by TEXT;
+"""
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, _FIRST),
     Migration(2, _HISTORY),
     Migration(3, _SERVER),
     Migration(4, _DRAFTS_OF_A_SERVER),
+    Migration(5, _SUPERSEDED),
 )

@@ -33,9 +33,9 @@ class System:
         self.environment = resident_environment(root)
         self.places = daemon_places(self.environment)
 
-    def clumsies(self, *arguments: str) -> None:
-        """A command in the workspace, which has to succeed."""
-        subprocess.run(
+    def clumsies(self, *arguments: str) -> str:
+        """What a command in the workspace prints; it has to succeed."""
+        done = subprocess.run(
             [sys.executable, "-P", "-m", "clumsies", *arguments],
             cwd=self.workspace,
             env=self.environment,
@@ -43,6 +43,7 @@ class System:
             capture_output=True,
             timeout=PATIENCE_S,
         )
+        return done.stdout.decode("utf-8")
 
     def in_session(
         self, mode: Mode, steps: Callable[[mcp.Client], Awaitable[None]], *options: str
@@ -104,6 +105,39 @@ def test_an_update_is_in_the_next_answer(mode: Mode, system: System) -> None:
 
     system.in_session(mode, steps)
     assert running_pid(system.places) is not None
+
+
+@each_mode
+def test_a_page_that_another_replaces_says_so_and_comes_after_it(
+    mode: Mode, system: System
+) -> None:
+    system.clumsies("init")
+    system.clumsies("import", ".")
+
+    async def steps(client: mcp.Client) -> None:
+        loaded = structured(await client.call_tool("load", {"ids": ["deploy.md"]}))
+        [old] = loaded["resources"]
+        created = {
+            "path": "deploying-by-robot.md",
+            "body": "# Robot\n\nA rollout of the robot.\n",
+        }
+        assert (await client.call_tool("store", {"create": created})).is_error is False
+        notice = "# Deploying\n\n> **Superseded** by [the robot](deploying-by-robot.md).\n"
+        update = {
+            "id": old["resource_id"],
+            "expected_hash": old["content_hash"],
+            "replacements": [{"old_text": "# Deploying\n", "new_text": notice}],
+        }
+        assert (await client.call_tool("store", {"update": update})).is_error is False
+        answer = structured(await client.call_tool("activate", {"query": "rollout blue key"}))
+        assert [(f["path"], f.get("superseded_by")) for f in answer["fragments"]] == [
+            ("deploying-by-robot.md", None),
+            ("deploy.md", "deploying-by-robot.md"),
+        ]
+
+    system.in_session(mode, steps)
+    for command_line in (("activate", "rollout blue key"), ("history", "show")):
+        assert "superseded by" in system.clumsies(*command_line)
 
 
 def environment_names(pid: int) -> set[str]:

@@ -114,6 +114,23 @@ def test_people_see_places_and_text_and_programs_see_no_colour(notes: Path, home
     assert "profile compact" in result.stderr
 
 
+def test_a_page_that_another_replaces_says_so(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "old.md").write_text(
+        "# Prices\n\nSuperseded by [it](new.md).\n\nPrices are floats.\n"
+    )
+    (tmp_path / "new.md").write_text("# Amounts\n\nThe prices of now are integers.\n")
+    query = ("search", "prices are floats", "--in", str(tmp_path))
+    fragments = answer(run(*query, "--json", home=home))["fragments"]
+    assert [(f["path"], f.get("superseded_by")) for f in fragments] == [
+        ("new.md", None),
+        ("old.md", "new.md"),
+    ]
+    shown = run(*query, home=home).stdout
+    assert "   superseded by new.md\n" in shown
+    explained = run(*query, "--explain", home=home, env={"COLUMNS": "160"}).stdout
+    assert "(superseded by" in explained
+
+
 def test_explain_shows_every_candidate_with_its_outcome(notes: Path, home: Path) -> None:
     result = run("search", "rollback", "--in", str(notes), "--explain", home=home)
     assert "BM25" in result.stdout

@@ -162,7 +162,7 @@ def test_the_trace_shows_every_stage(engine: Engine) -> None:
     ]
     assert trace.returned_tokens == sum(c.token_count for c in trace.candidates if c.selected)
     assert trace.index_revision == answer.response.index_revision
-    assert (trace.profile, trace.ranking_profile) == ("compact", "agent_activation.v3")
+    assert (trace.profile, trace.ranking_profile) == ("compact", "agent_activation.v4")
     assert (trace.resource_count, trace.unit_count) == (len(MEMORY), len(MEMORY))
     assert trace.times.total_us >= trace.times.model_us > 0
 

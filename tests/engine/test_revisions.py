@@ -30,7 +30,7 @@ def test_versions() -> None:
     assert CHUNKER_VERSION == "markdown-chunker.v1"
     assert TERMS_VERSION == "search-terms.v1"
     assert VECTOR_INPUT_VERSION == "search-passage.v2"
-    assert RANKING_PROFILE == "agent_activation.v3"
+    assert RANKING_PROFILE == "agent_activation.v4"
 
 
 def test_vector_input_hash() -> None:

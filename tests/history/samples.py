@@ -97,6 +97,7 @@ def candidates(texts: Mapping[str, str] = TEXTS) -> list[Candidate]:
             relevance=0.9,
             final_rank=1,
             final_score=1.1,
+            superseded_by="mem_z.md",
             selected=True,
             exclusion_reason="selected",
             delta_action="add",
