@@ -5,9 +5,9 @@ answers the same questions in the same words. No score can tell the two apart, s
 where both are found and the successor is relevant, it stands before the page that it replaces.
 
 Read are the front matter (`superseded_by`, `supersedes`, `status: superseded by ...` and their
-kin) and the statements at the head of a page ("> **Superseded** by [...](...)", a status section),
-in the languages that have a stop list. Statements further down, and sentences that merely use such
-a word, say nothing about the page.
+kin) and the statements under a page's first heading ("> **Superseded** by [...](...)") and in a
+section on its status, in languages that have a stop list. Statements further down, and sentences
+that merely use such a word, say nothing about the page.
 """
 
 from __future__ import annotations
@@ -61,20 +61,25 @@ _LEAD = (
 _SAME = r"(?:(?!(?<!\d)\. )[^\n])"
 """A character of the same sentence."""
 _BY = (
-    rf"(?:super[sc]eded|obsoleted?|replaced|deprecated|retired)\b{_SAME}{{0,80}}?"
-    r"\b(?:by|with|in\s+favou?r\s+of|use)\b"
-    rf"|(?:ersetzt|abgelöst|überholt)\b{_SAME}{{0,80}}?\b(?:durch|von)\b"
+    rf"(?:super[sc]eded|obsoleted?|deprecated|retired|replaced(?=\W*(?:by|with|on|since|in|\d)))\b"
+    rf"{_SAME}{{0,80}}?\b(?:by|with|in\s+favou?r\s+of|use)\b"
+    rf"|(?:ersetzt|abgelöst|überholt)(?=\W*(?:durch|von|am|seit|im|\d))\b"
+    rf"{_SAME}{{0,80}}?\b(?:durch|von)\b"
     rf"|durch\b(?={_SAME}{{1,160}}?\b(?:ersetzt|abgelöst)\b)"
-    rf"|(?:sustituid|reemplazad)[oa]s?\b{_SAME}{{0,80}}?\bpor\b"
-    rf"|(?:remplacée?|supplantée?)s?\b{_SAME}{{0,80}}?\bpar\b"
+    rf"|(?:sustituid|reemplazad)[oa]s?(?=\W*(?:por|el|en|desde|\d))\b{_SAME}{{0,80}}?\bpor\b"
+    rf"|(?:remplacée?|supplantée?)s?(?=\W*(?:par|le|en|depuis|\d))\b{_SAME}{{0,80}}?\bpar\b"
 )
 _REPLACED = re.compile(rf"{_LEAD}(?:{_BY})", re.I)
 _REPLACED_HAN = re.compile(
     r"(?:^|状态)\W*(?:[本此该]\w{1,6}?)?现?已?[被由](?=[^。\n]{1,160}?(?:取代|替代|代替|替换))"
 )
 _REPLACES = re.compile(
-    r"(?:^|\b(?:status|state|stand)\b[^\n]{0,80}?)\W*\b(?:super[sc]edes|replaces|obsoletes)\b", re.I
+    r"^\W*(?:super[sc]edes\b|obsoletes\b|replaces\W*:)"
+    r"|\b(?:status|state|stand)\b[^\n]{0,80}?\b(?:super[sc]edes|obsoletes|replaces)\b",
+    re.I,
 )
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*)$", re.M)
+_STATUS_HEADING = re.compile(r"\b(?:stat(?:us|e)|estado|statut|état)\b|super[sc]ed|状态", re.I)
 
 _REFERENCE = re.compile(
     r"\[[^\]]{0,200}\]\(<?([^()\s>]{1,400})>?[^)]{0,200}\)"  # [text](target)
@@ -139,14 +144,23 @@ def _entries(matter: str) -> Iterator[tuple[str, str]]:
 
 
 def _statements(text: str) -> Iterator[str]:
-    """The paragraphs of a head, each on one line without quote marks; code ends the head."""
-    for paragraph in re.split(r"\n[ \t>]*\n", text.replace("\r\n", "\n")):
+    """What may be about the whole page: the paragraphs under its first heading, and those of a
+    section on its status."""
+    before, *rest = _HEADING.split(text.replace("\r\n", "\n"))
+    yield from _paragraphs(before)
+    for number, (heading, section) in enumerate(zip(rest[::2], rest[1::2], strict=True)):
+        if number == 0 or _STATUS_HEADING.search(heading):
+            yield from _paragraphs(section)
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Each on one line without quote marks, and each row of a table; code ends them."""
+    for paragraph in re.split(r"\n[ \t>]*\n", text):
         if paragraph.lstrip().startswith(("```", "~~~")):
             return
-        for part in re.split(r"^[ \t]*[#|].*$", paragraph, flags=re.M) + re.findall(
-            r"^[ \t]*\|.*$", paragraph, flags=re.M
-        ):
-            yield re.sub(r"\s*\n[ \t]*(?:>[ \t]*)*", " ", part).strip(" \t>*_#|-")
+        rows = re.findall(r"^[ \t]*\|.*$", paragraph, flags=re.M)
+        for part in (*rows, re.sub(r"^[ \t]*\|.*$", "", paragraph, flags=re.M)):
+            yield re.sub(r"\s*\n[ \t]*(?:>[ \t]*)*", " ", part).strip(" \t\n>*_|-")
 
 
 def _read_statement(text: str, by: list[str], replaces: list[str]) -> None:

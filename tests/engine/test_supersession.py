@@ -89,6 +89,9 @@ SAYS_NOTHING = {
     "another place": "# Old\n\nSuperseded by [a project](https://example.org/0012-event-log.md).\n",
     "code": "# Old\n\n```\nSuperseded by ADR-0012\n```\n\nSuperseded by ADR-0012\n",
     "a date": "# Old\n\nSuperseded by a newer version on 2025-03-12.\n",
+    "of a function": "# API\n\n## trim\n\nDeprecated: use [strip](0012-event-log.md) instead.\n",
+    "a change": "# News\n\nReplaced the old trim with [strip](0012-event-log.md).\n",
+    "a verb": "# trim\n\nReplaced spaces are counted by [it](0012-event-log.md).\n\n## a\n",
     "far down": f"# Page\n\n{'word ' * 500}\n\nSuperseded by [it](0012-event-log.md)\n",
     "a sentence of Chinese": "# 网络\n\n默认网桥由脚本替换 0012-event-log.md。\n",
     "nothing at all": "# Page\n\nSee [the log](0012-event-log.md).\n",
@@ -98,8 +101,16 @@ REPLACES = {
     "a key": "---\nsupersedes: ADR-0004\n---\n# New\n",
     "a key with a file": "---\nreplaces: 0004-last-write.md\n---\n# New\n",
     "a state": "# New\n\n**Date** 2025-02-20 · **State** accepted · replaces ADR-4\n",
+    "a label": "# New\n\n**Replaces:** [4. Old](0004-last-write.md)\n",
     "a status section": "# New\n\n## Status\n\nAccepted\n\n"
     "Supersedes [4. Old](0004-last-write.md)\n",
+}
+
+
+REPLACES_NOTHING = {
+    "what a function does": "# replace\n\nReplaces [a value](0004-last-write.md) by another.\n",
+    "under another heading": "# New\n\n## Uses\n\nSupersedes [it](0004-last-write.md)\n",
+    "none": "---\nsupersedes: none\n---\n# New\n",
 }
 
 
@@ -139,6 +150,11 @@ def test_what_says_nothing_about_a_page(head: str) -> None:
 def test_the_successor_may_say_it(head: str) -> None:
     new = replace(NEW_PAGE, head=head)
     assert pages(page(OLD_PATH), *OTHERS, new) == {OLD_PATH: new.path}
+
+
+@pytest.mark.parametrize("head", REPLACES_NOTHING.values(), ids=REPLACES_NOTHING.keys())
+def test_what_says_nothing_about_another_page(head: str) -> None:
+    assert pages(page(OLD_PATH), *OTHERS[:2], replace(NEW_PAGE, head=head)) == {}
 
 
 def test_a_number_means_a_neighbour() -> None:
