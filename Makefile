@@ -53,7 +53,7 @@ $(VENV)/.created:
 
 # One editable install compiles the kernels; a larger set of extras marks the smaller ones as done.
 INSTALL = @echo "Installing clumsies into $(VENV) (compiles three kernels, about a minute) ..." && \
-	$(BIN)/python -m pip install --quiet --editable
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable
 
 $(VENV)/.installed: $(VENV)/.created $(BUILD_FILES)
 	$(INSTALL) .
